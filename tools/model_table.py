@@ -112,6 +112,20 @@ def counted(ident: str, config: Mapping[str, Any]) -> tuple[float, float, str]:
     return facts["model_params_b"], facts["active_params_b"], layers_in_words(model.architecture)
 
 
+def row(model: PublicModel, config: Mapping[str, Any]) -> str:
+    """The line of a model in the table."""
+    card = f"{model.billions:g} ({model.source})"
+    try:
+        total, active, layers = counted(model.ident, config)
+    except InputError as error:
+        return f"| {model.ident} | refused: {str(error).removeprefix(f'{model.ident}: ')} | | | {card} | |"
+    off = total / model.billions - 1
+    if abs(off) > CLOSE and not model.why:
+        print(f"{model.ident}: {100 * off:+.1f} % has no reason", file=sys.stderr)
+    why = f": {model.why}" if model.why else ""
+    return f"| {model.ident} | {layers} | {total:.4g} | {active:.4g} | {card} | {100 * off:+.1f} %{why} |"
+
+
 def rows(archives: Iterable[str]) -> Iterator[str]:
     """A line of the table for each model."""
     known = configs(archives)
@@ -119,17 +133,7 @@ def rows(archives: Iterable[str]) -> Iterator[str]:
         config = model.config or known.get(model.ident)
         if config is None:
             raise InputError(f"{model.ident}: cannot find its config.json: give the archive that has it")
-        card = f"{model.billions:g} ({model.source})"
-        try:
-            total, active, layers = counted(model.ident, config)
-        except InputError as error:
-            yield f"| {model.ident} | refused: {str(error).removeprefix(f'{model.ident}: ')} | | | {card} | |"
-            continue
-        off = total / model.billions - 1
-        if abs(off) > CLOSE and not model.why:
-            print(f"{model.ident}: {100 * off:+.1f} % has no reason", file=sys.stderr)
-        why = f": {model.why}" if model.why else ""
-        yield f"| {model.ident} | {layers} | {total:.4g} | {active:.4g} | {card} | {100 * off:+.1f} %{why} |"
+        yield row(model, config)
 
 
 def main() -> None:

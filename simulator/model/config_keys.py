@@ -96,7 +96,7 @@ modelled conv_L_cache conv_dim full_attn_idxs lru_width conv1d_width: short conv
 omitted num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules: multi-token prediction: used with
     speculative decoding only, which is not modelled
 omitted attn_logit_softcapping: attention is under-estimated a little, most in prefill
-omitted final_logit_softcapping: the sampler is under-estimated by a pass over the logits
+omitted final_logit_softcapping logits_soft_cap: the sampler is under-estimated by a pass over the logits
 omitted vision_config audio_config: encoders: their weights take memory (give `extra_weights_gib`), and images and
     sound in prompts take time; prompts of text are not affected otherwise
 omitted cross_attention_layers: counted as plain attention: over-estimated for prompts of text
@@ -105,7 +105,8 @@ omitted hc_mult: hyper-connections: every step is under-estimated by the mixing 
 omitted attn_res_block_size: attention over earlier blocks' residuals: every step is under-estimated
 omitted sparse_attention_config: attention to chosen blocks: over-estimated in long requests, its indexer left out
 omitted hidden_size_per_layer_input: embeddings for each layer: their memory and time are left out
-omitted altup_num_inputs: alternating updates of several residual streams: every step is under-estimated
+omitted altup_num_inputs altup_active_idx altup_coef_clip altup_correct_scale laurel_rank activation_sparsity_pattern:
+    alternating updates of several residual streams: every step is under-estimated
 omitted use_double_wide_mlp: layers that share a KV cache have an MLP of twice the width, which is left out
 omitted index_kpool: scores of the indexer over pooled keys: its work is over-estimated
 omitted zero_expert_num: a token's choices that fall on zero experts are left out, on average
@@ -166,6 +167,18 @@ free image_processor_config image_grid_pinpoints image_seq_length img_token_comp
     projector_hidden_act projector_hidden_size out_hidden_size vision_feature_layer vision_feature_select_strategy
     use_unified_vision_chunk use_bidirectional_attention language_model_only base_model_ep_plan tf_legacy_loss
     num_reward_heads: of images, and of training
+free normalization_function init_method mamba_inner_layernorms mamba_rms_norm mamba_norm_before_gate mamba_use_mlp
+    ssm_multipliers ssm_in_multiplier ssm_out_multiplier mlp_multipliers mlp_expansion_factor key_multiplier
+    attention_in_multiplier attention_out_multiplier lm_head_multiplier projectors_bias attn_rotary_emb
+    layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
+    layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm embeddings_scale_by_sqrt_dim
+    w_init_variance_scale final_w_init_variance_scale theta mla_scale_q_lora mla_scale_kv_lora swiglu_limits
+    swiglu_limits_shared use_rope_layers use_head_wise_attn_gate: norms, scales and positions of hybrids and of
+    attention
+free use_expert_bias zero_expert_type router_bias need_fp32_gate shared_moe_mode moe_capacity moe_gate
+    moe_use_aux_free use_moe moe_every_n_layer order_of_interleaved_layers layer_switch use_gated_activation
+    use_embedding_sharing use_parallel_block use_parallel_embedding attention_method att_impl_type: said by the class
+    or by other keys
 free do_sample temperature top_k top_p typical_p num_beams num_beam_groups max_length min_length length_penalty
     repetition_penalty diversity_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size early_stopping
     num_return_sequences output_scores return_dict_in_generate remove_invalid_values

@@ -122,26 +122,31 @@ def _by_rule(c: Section, layers: int) -> list[Kind] | None:
 
 def _windows(c: Section, layers: int) -> list[Kind]:
     """The kinds of a model of attention alone: which layers attend to a window or a chunk."""
-    if not first(c, "window", 0):
-        if not whole(c, "attention_chunk_size", 0):
+    if not _window(c):
+        if first(c, "window", 0) or not whole(c, "attention_chunk_size", 0):
             return [Kind.FULL] * layers
         rotary = numbers(c, "no_rope_layers")  # Llama 4: 0 where a layer sees everything
         every = whole(c, "no_rope_layer_interval", 4) or 4
         return [
             Kind.CHUNKED if (rotary[i] if i < len(rotary) else (i + 1) % every) else Kind.FULL for i in range(layers)
         ]
-    if c.has("use_sliding_window"):
-        if not c.flag("use_sliding_window", True):
-            return [Kind.FULL] * layers
-        if c.has("max_window_layers"):  # Qwen: the first layers attend to everything
-            wide = min(whole(c, "max_window_layers", layers), layers)
-            return [Kind.FULL] * wide + [Kind.SLIDING] * (layers - wide)
+    if c.has("use_sliding_window") and c.has("max_window_layers"):  # Qwen: the first layers attend to everything
+        wide = min(whole(c, "max_window_layers", layers), layers)
+        return [Kind.FULL] * wide + [Kind.SLIDING] * (layers - wide)
     key = next((key for key in config_keys.EVERY if c.has(key)), None)
     if key and isinstance(c.raw[key], str):  # EXAONE 4: LLLG
         pattern = c.raw[key].upper() or "L"
         return [Kind.FULL if pattern[i % len(pattern)] == "G" else Kind.SLIDING for i in range(layers)]
     every = whole(c, key, 0) if key else 0
     return [Kind.FULL if every and (i + 1) % every == 0 else Kind.SLIDING for i in range(layers)]
+
+
+def _window(c: Section) -> int:
+    """Tokens of a sliding window, 0 if there is none or it is switched off."""
+    width = first(c, "window", 0)
+    if c.has("use_sliding_window") and not c.flag("use_sliding_window", True):
+        return 0
+    return width
 
 
 def attention(c: Section, kinds: Sequence[Kind], hidden: int) -> tuple[Attention, ...]:
@@ -162,19 +167,23 @@ def _attention(c: Section, kind: Kind, i: int, hidden: int) -> Attention:
     head_dim = _head_dim(c, heads, hidden, False)
     kv_heads, gated = _kv_heads(c, heads), _gated(c)
     value = whole(c, "v_head_dim", head_dim)
-    window = {Kind.SLIDING: first(c, "window", 0), Kind.CHUNKED: whole(c, "attention_chunk_size", 0)}.get(kind, 0)
+    window = {Kind.SLIDING: _window(c), Kind.CHUNKED: whole(c, "attention_chunk_size", 0)}.get(kind, 0)
     if kind is Kind.SLIDING and window:
         if isinstance(c.raw.get("attention_other_setting"), Mapping):  # Step-3.5
             other = c.section("attention_other_setting", REMEDY)
             heads, head_dim = first(other, "heads", heads), first(other, "head_dim", head_dim)
             kv_heads, value = first(other, "kv_heads", kv_heads), head_dim
-        head_dim = whole(c, "swa_head_dim", head_dim)  # MiMo-V2
-        value = whole(c, "swa_v_head_dim", value)
-        heads, kv_heads = whole(c, "swa_num_attention_heads", heads), whole(c, "swa_num_key_value_heads", kv_heads)
+        head_dim = whole(c, "swa_head_dim", 0) or head_dim  # MiMo-V2
+        value = whole(c, "swa_v_head_dim", 0) or value
+        heads = whole(c, "swa_num_attention_heads", 0) or heads
+        kv_heads = whole(c, "swa_num_key_value_heads", 0) or kv_heads
     elif c.has("global_head_dim"):  # Gemma 4
-        head_dim = value = whole(c, "global_head_dim", head_dim)
+        head_dim = value = whole(c, "global_head_dim", 0) or head_dim
         if c.raw.get("attention_k_eq_v"):
-            kv_heads = whole(c, "num_global_key_value_heads", kv_heads)
+            kv_heads = whole(c, "num_global_key_value_heads", 0) or kv_heads
+    if heads % kv_heads:
+        problem = f"has {heads} heads in layers with {kind.value}, which their {kv_heads} KV heads must divide"
+        raise c.error("num_attention_heads", problem, REMEDY)
     chunked, normed = kind is Kind.CHUNKED and window > 0, model_type(c) in config_keys.NORMED
     return Attention(1, heads, kv_heads, head_dim, value, window, chunked, gated, normed=normed)
 

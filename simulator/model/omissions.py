@@ -185,8 +185,8 @@ def _layers(m: _Model) -> Iterator[Omission]:
 def _after_the_layers(m: _Model) -> Iterator[Omission]:
     if m.c.has("attn_logit_softcapping"):
         yield Omission("attn_logit_softcapping is left out: attention is under-estimated, most in prefill")
-    if m.c.has("final_logit_softcapping"):
-        text = "final_logit_softcapping is left out: every step is under-estimated by a pass over the logits"
+    if key := next((key for key in ("final_logit_softcapping", "logits_soft_cap") if m.c.has(key)), None):
+        text = f"{key} is left out: every step is under-estimated by a pass over the logits"
         yield Omission(f"{text}, {8 * m.a.vocab / 1e6:.1f} MB a request")
     if key := next((key for key in MTP if m.whole(key)), None):
         yield Omission(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from deployed import facts_of_terms
-from model_table import PublicModel, layers_in_words, listed
+from model_table import PublicModel, layers_in_words, listed, row
+from paths import ROOT
 from public_configs import DEEPSEEK_V3, GPT_OSS_20B, LLAMA_4_SCOUT_FP8
 
 from simulator.common.errors import InputError
@@ -89,6 +90,7 @@ def test_chunks_where_a_layer_has_positions() -> None:
         ("model_type: qwen2, use_sliding_window: true, max_window_layers: 8", range(8, 12)),
         ("model_type: qwen2, use_sliding_window: true, max_window_layers: 12", ()),
         ("use_sliding_window: false", ()),
+        (f"use_sliding_window: false, layer_types: {['sliding_attention'] * 12}", ()),
         ("sliding_window: null", ()),
         (f"layer_types: {['full_attention'] * 12}", ()),
         (f"layer_types: {['full_attention', 'sliding_attention', 'sliding_attention'] * 4}", range(8)),
@@ -283,6 +285,10 @@ def test_the_text_part_of_a_multimodal_config_is_read() -> None:
         ("linear_attn_config: 5", "linear_attn_config must be a mapping"),
         ("attn_layer_indices: [0], mamba_n_heads: 8", "ssm_state_size is missing"),
         ("moe_layers_enum: '1,x', num_experts: 4, num_experts_per_tok: 1", "moe_layers_enum must be a list of whole"),
+        (
+            "sliding_window: 64, swa_num_key_value_heads: 5",
+            "num_attention_heads has 16 heads in layers with attention in",
+        ),
         ("head_dim: [64, 32]", "head_dim gives layers different sizes"),
     ],
 )
@@ -296,3 +302,11 @@ def test_layers_in_words() -> None:
     assert layers_in_words(architecture(GPT_OSS_20B, "test")) == (
         "12 attention (64/8 heads of 64), 12 windows of 128 (64/8 heads of 64); 24 with 4 of 32 experts"
     )
+
+
+def test_the_page_of_models_has_these_layers() -> None:
+    """`python tools/model_table.py ARCHIVE ...` writes it again."""
+    page = (ROOT / "docs" / "models.md").read_text().splitlines()
+    assert [row(model, model.config) for model in PUBLIC.values() if model.config] == [
+        line for line in page if any(line.startswith(f"| {model.ident} |") for model in PUBLIC.values())
+    ]
