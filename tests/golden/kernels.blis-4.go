@@ -67,6 +67,7 @@ import (
 // FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
 // The curves of measured kernels are not copied: do not change them afterwards.
 type FittedDeployment struct {
+	Window              float64   // sliding window of the layers that have one; 0 without, token
 	GraphDecode         float64   // 1 if steps of decodes alone are captured as CUDA graphs
 	GraphMixed          float64   // 1 if steps with prompts are captured as CUDA graphs
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
@@ -79,6 +80,7 @@ type FittedDeployment struct {
 	SamplerCurve        []float64 // 113 knots by requests: drawing a token a request, with the sort and the penalties that generation_config asks for, us
 	DecodeLaunchCurve   []float64 // 113 knots by decodes: measured attention of all layers at no context, us
 	DecodePerTokenCurve []float64 // 113 knots by decodes: measured decode attention of all layers for a token of context, us/token
+	WindowPerTokenCurve []float64 // 113 knots by decodes: measured decode attention of layers with a sliding window, for a token of context in it, us/token
 	PrefillPerPairCurve []float64 // 137 knots by length of a prompt: measured prefill attention of all layers for a token pair, us/token^2
 }
 
@@ -107,6 +109,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		value float64
 		ok    bool
 	}{
+		{"Window", d.Window, d.Window >= 0},
 		{"GraphDecode", d.GraphDecode, d.GraphDecode >= 0},
 		{"GraphMixed", d.GraphMixed, d.GraphMixed >= 0},
 	} {
@@ -129,6 +132,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"SamplerCurve", d.SamplerCurve, 113},
 		{"DecodeLaunchCurve", d.DecodeLaunchCurve, 113},
 		{"DecodePerTokenCurve", d.DecodePerTokenCurve, 113},
+		{"WindowPerTokenCurve", d.WindowPerTokenCurve, 113},
 		{"PrefillPerPairCurve", d.PrefillPerPairCurve, 137},
 	} {
 		if len(curve.knots) != curve.want {
@@ -223,7 +227,11 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kernelDecodeLaunchUs := fittedCurveAt(d.DecodeLaunchCurve, decodeReqs)
 	kernelDecodeUsPerToken := fittedCurveAt(d.DecodePerTokenCurve, decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)
-	kernelDecodeAttentionUs := kernelDecodeLaunchUs + float64(kernelDecodeUsPerToken*kvDecodeSum)
+	kernelWindowUsPerToken := fittedCurveAt(d.WindowPerTokenCurve, decodeReqs)
+	kvWindowSum := min(kvDecodeSum, float64(d.Window*decodeReqs))
+	kernelDecodeAttentionUs := kernelDecodeLaunchUs +
+		float64(kernelDecodeUsPerToken*kvDecodeSum) +
+		float64(kernelWindowUsPerToken*kvWindowSum)
 	prefillPairs := float64(b.prefillPairs)
 	kernelPrefillUsPerPair := fittedCurveAt(
 		d.PrefillPerPairCurve,

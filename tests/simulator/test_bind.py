@@ -44,7 +44,7 @@ def test_the_curves_of_every_deployment_are_its_own() -> None:
     several = {f"tp{tp}": facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=tp)) for tp in (2, 4)}
     code = assemble(KERNELS)
     base = Deployments(several).base(code)
-    assert len(code.curves) == 11 and not np.array_equal(base[0], base[1])
+    assert len(code.curves) == 13 and not np.array_equal(base[0], base[1])
     assert base.tobytes() == np.stack([base_values(code, facts) for facts in several.values()]).tobytes()
 
 

@@ -37,7 +37,7 @@ def facts(name: str, engine: Engine, **config: Any) -> dict[str, float]:
 BY_HAND = """
 tp tp_log2 is_moe is_fp8 | 4 2 0 0 | 2 1 1 0 | 2 1 1 1
 layers dense_layers moe_layers hidden | 80 80 0 8192 | 32 0 32 4096 | 48 0 48 5120
-heads kv_heads kv_heads_per_gpu head_dim | 64 8 2 128 | 32 8 4 128 | 40 8 4 128
+heads kv_heads kv_heads_per_gpu head_dim window | 64 8 2 128 0 | 32 8 4 128 0 | 40 8 4 128 0
 ffn moe_ffn vocab experts active_experts | 28672 0 32000 0 0 | 14336 14336 32000 8 2 | 16384 8192 202048 16 1
 sampling_sort repetition_penalty kv_blocks kv_cpu_offload | 1 0 31356 1 | 0 0 20000 0 | 1 0 13000 0
 max_num_seqs max_num_batched_tokens max_model_len block_size | 128 2048 4096 16 | 128 2048 32768 16 | 128 2048 4096 16

@@ -19,7 +19,7 @@ MISSPELT = {
 }
 OTHERS = (
     *("Qwen/Qwen2.5-32B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "llama-3.1-9b", "meta-llama/Llama-3.1-405B-Instruct"),
-    *("A100-PCIe-80GB", "A100-SXM-40GB", "L40", "H20", "GB200", "GH200", "H100-PCIe"),
+    *("A100-PCIe-80GB", "A100-SXM-40GB", "L40", "H20", "GB100", "GH100", "H100-PCIe"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -18,6 +19,7 @@ from simulator.clock import vm
 from simulator.clock.bind import Bound, bind
 from simulator.clock.fields import Active, BatchFields, raw_fields
 from simulator.common.errors import InputError
+from simulator.kernels.curves import Deployed
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import FIELDS, KERNELS, PHYSICAL, RAW, declared
@@ -29,12 +31,23 @@ from simulator.serving.known import facts_of
 ROUND = """
     shared_weights_us 3000, experts_us 900, experts 8, active_experts 2, kv_us_per_token 0.5, gemm_us_per_token 0.25,
     attention_us_per_pair 0.001, logits_us_per_row 1.5, allreduce_us_per_token 0.125, flops_per_us 1e9, bytes_per_us 3e6,
-    hidden 64, vocab 100, tp 2, layers 12, max_num_seqs 128, sampling_sort 1, repetition_penalty 0.5
+    hidden 64, vocab 100, tp 2, layers 12, window 20, max_num_seqs 128, sampling_sort 1, repetition_penalty 0.5
 """
+
+
+def windowed() -> Deployed:
+    """Mixtral-8x7B on two H100, as if every second of its 32 layers saw 20 tokens back."""
+    deployed = facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed
+    assert deployed
+    half = replace(deployed.architecture.main, layers=16)
+    layers = (half, replace(half, window=20))
+    return replace(deployed, architecture=replace(deployed.architecture, attention=layers))
+
+
 FACTS = Facts(
     {f.name: f.example for f in FIELDS.values() if f.scope == "s"}
     | {name: float(x) for name, x in (pair.split() for pair in ROUND.split(","))},
-    facts_of("mixtral-8x7b", "H100", Engine(tensor_parallel=2)).deployed,
+    windowed(),
 )
 
 
@@ -83,6 +96,9 @@ def captured(tokens: int, largest: float) -> int:
     return min((size for size in sizes if size >= tokens), default=tokens)
 
 
+SHARED = ("gemm", "elementwise", "small", "router", "allreduce")  # curves of the padded tokens
+
+
 def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[str, float]:
     """The fields of measured kernels from the deployment's curves."""
     n = len(requests)
@@ -91,20 +107,24 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     tokens = len(decodes) + sum(new for _, new in chunks)
     pairs = sum(done * new + new * (new + 1) // 2 for done, new in chunks)
     most, size = facts["cudagraph_capture_max"], captured(tokens, facts["cudagraph_capture_max"])
-    found = {f"kernel_{name}_us": at(name, size, facts) for name in ("gemm", "elementwise", "router", "allreduce")}
+    found = {f"kernel_{name}_us": at(name, size, facts) for name in SHARED}
     for name in ("moe", "moe_quantized"):  # padding touches no experts of its own
         found[f"kernel_{name}_us"] = at(name, tokens, facts)
     found["kernel_lm_head_us"], found["kernel_sampler_us"] = at("lm_head", n, facts), at("sampler", n, facts)
     found["kernel_decode_launch_us"] = at("decode_launch", len(decodes), facts)
     found["kernel_decode_us_per_token"] = at("decode_per_token", len(decodes), facts)
     by_context = found["kernel_decode_us_per_token"] * sum(decodes)
-    found["kernel_decode_attention_us"] = found["kernel_decode_launch_us"] + by_context
+    # a window hides what lies before it, of requests that are equally long
+    found["kv_window_sum"] = min(sum(decodes), facts["window"] * len(decodes))
+    found["kernel_window_us_per_token"] = at("window_per_token", len(decodes), facts)
+    in_windows = found["kernel_window_us_per_token"] * found["kv_window_sum"]
+    found["kernel_decode_attention_us"] = found["kernel_decode_launch_us"] + by_context + in_windows
     # attended pairs of whole prompts that are this long on average
     length = 2 * pairs / sum(new for _, new in chunks) - 1 if chunks else -1.0
     found["kernel_prefill_us_per_pair"] = at("prefill_per_pair", length, facts)
     found["kernel_prefill_attention_us"] = found["kernel_prefill_us_per_pair"] * pairs
     parts = (
-        *("gemm", "elementwise", "moe", "moe_quantized", "router", "allreduce", "lm_head", "sampler"),
+        *("gemm", "elementwise", "small", "moe", "moe_quantized", "router", "allreduce", "lm_head", "sampler"),
         *("decode_attention", "prefill_attention"),
     )
     total = 0.0
@@ -206,13 +226,16 @@ def test_a_mixed_batch_by_hand(name: str) -> None:
     assert compiled(name, MIXED) == pytest.approx(BY_HAND[name], rel=1e-14)
 
 
+NONE = ("kernel_prefill_attention_us", "kernel_moe_quantized_us")  # in this batch, or model
+
+
 @pytest.mark.parametrize("name", names("b"))
 def test_an_empty_batch(name: str) -> None:
     """No tokens: weights are read all the same, and curves have their first value."""
     expected = {"weight_read_us": 3000.0, "total_bytes": 9e9, "kernel_prefill_attention_us": 0.0}
     if name in KERNELS:
         expected |= kernels_by_hand([], FACTS)
-        assert expected[name] > 0.0 or name in ("kernel_prefill_attention_us", "kernel_moe_quantized_us")
+        assert expected[name] > 0.0 or name in NONE
     assert BatchFields([], FACTS)["b", name] == compiled(name, []) == expected.get(name, 0.0)
 
 

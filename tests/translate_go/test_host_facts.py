@@ -20,6 +20,7 @@ from evolve.run.program import load, seed_names
 from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.parse import parse
+from simulator.model.architecture import Sampling
 from simulator.schema import CURVES, FIELDS
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts, curve_of
@@ -30,7 +31,7 @@ from translate_go import Deployment, build_and_test, compare_deployments, emit, 
 from translate_go.deployment import FACTS as ALL_FACTS
 from translate_go.deployment import SETTINGS
 from translate_go.generic.facts import FACTS
-from translate_go.generic.known import HostConfig, host_config
+from translate_go.generic.known import HostConfig, KnownModel, host_config
 from translate_go.naming import BackendName, curve_name, fact
 from translate_go.toolchain import go, write_module
 
@@ -127,7 +128,9 @@ def _as_json(config: HostConfig) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Port:
     workdir = tmp_path_factory.mktemp("port")
-    files = emit(EVERYTHING, target="blis-4", deployments=SHIPPED[:1], host=HOST)
+    windowed = KnownModel(("org/Windowed",), Sampling(), window=1000, window_layers=24)
+    host = replace(HOST, models=(*HOST.models, windowed))
+    files = emit(EVERYTHING, target="blis-4", deployments=SHIPPED[:1], host=host)
     compiled = {name: text for name, text in files.items() if not name.endswith("_test.go")}
     write_module({**compiled, "expose.go": _EXPOSE, "cmd/main.go": _MAIN}, workdir, "blis-4")
     built = go(workdir, "build", "-o", str(workdir / "show"), "./sim/latency/cmd")
@@ -168,6 +171,8 @@ EXACT = (
     "2*hidden*vocab/tp/m.flopsPerUs + vocab*4*2/m.bytesPerUs,",
     "at[i] = math.Ldexp(1+float64(i%8)/8, i/8)",
     "us[i] = max(tokens*float64(row.scalars)*fittedActivation/m.bytesPerUs, 2)",
+    "us[i] = max(tokens*float64(m.active*m.hidden)*fittedActivation/m.bytesPerUs, 2)",
+    "inside = window * (n - (window-1)/2)",
     "us[i] = part.launches*5 + requests*float64(m.vocab)*part.bytes/m.bytesPerUs/0.5",
     "float64(t*float64(n+k)*fittedActivation)",
     "float64(t*active*(hidden+ffn)*fittedActivation)",
@@ -202,6 +207,9 @@ def test_facts_and_curves_of_every_shipped_model_on_every_measured_gpu_are_pytho
         assert not differing(found, deployment.facts), deployment.name
 
 
+INT8 = {"bits": 8, "quant_method": "gptq"}
+
+
 def drawn(rng: Random) -> dict[str, Any]:
     """A config.json of a model of no known name, of any kind that is modelled."""
     heads = rng.choice([8, 12, 16, 24, 32, 40, 48, 56, 64, 96])
@@ -232,7 +240,7 @@ def drawn(rng: Random) -> dict[str, Any]:
             config |= {"shared_expert_intermediate_size": rng.randint(500, 8000)}
         elif kind == 3:
             config |= {"interleave_moe_layer_step": 2}
-    quantized = rng.choice([None, None, "fp8", "w4a16"])
+    quantized = rng.choice([None, None, "fp8", INT8, "w4a16"])
     return {**config, "quantization": quantized} if quantized else config
 
 
@@ -240,7 +248,7 @@ def drawn(rng: Random) -> dict[str, Any]:
 @pytest.mark.parametrize("models", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_facts_and_curves_of_drawn_models_and_figures_are_pythons(port: Port, models: int) -> None:
     rng = Random(models)
-    cases: list[tuple[HostConfig, Facts]] = []
+    cases: list[tuple[object, HostConfig, Facts]] = []
     kinds = set()
     while len(cases) < models:
         config, tp = drawn(rng), rng.choice([1, 1, 2, 3, 4, 6, 7, 8, 16])
@@ -253,11 +261,32 @@ def test_facts_and_curves_of_drawn_models_and_figures_are_pythons(port: Port, mo
         except InputError as error:
             assert "must divide" in str(error)
             continue
-        cases.append((host_config(config, gpu, "org/Drawn", str(gpu["name"]), tp), facts))
-        kinds.add((facts["moe_layers"] > 0, facts["dense_layers"] > 0, facts["is_fp8"]))
-    assert len(kinds) == 6
-    for (config_, facts), found in zip(cases, port.shown([c for c, _ in cases]), strict=True):
-        assert not differing(found, facts), config_
+        cases.append((config.get("quantization"), host_config(config, gpu, "org/Drawn", str(gpu["name"]), tp), facts))
+        kinds.add((facts["moe_layers"] > 0, facts["dense_layers"] > 0, str(config.get("quantization"))))
+    assert len(kinds) == 12
+    given = [config for _, config, _ in cases]
+    both = zip(cases, port.shown(given), port.shown(given, IntegerWeights=True), strict=True)
+    for (quantized, config_, facts), floats, integers in both:
+        if quantized == "w4a16":
+            assert "weights of 0.5 bytes: the host does not tell their type" in floats.error
+        else:
+            assert not differing(integers if quantized == INT8 else floats, facts), config_
+
+
+@needs_go
+def test_layers_with_a_window_are_pythons(port: Port) -> None:
+    """24 of Llama-3.1-8B's 32 layers as if they saw a thousand tokens back."""
+    config = known_model("llama-3.1-8b", "here") | {"generation_config": {}}
+    gpu = hardware_table()["H100"]
+    facts = facts_of_terms(config, gpu, Engine(tensor_parallel=2), "here")
+    assert facts.deployed
+    main = facts.deployed.architecture.main
+    layers = replace(main, layers=8), replace(main, layers=24, window=1000)
+    architecture = replace(facts.deployed.architecture, attention=layers)
+    facts = Facts({**facts, "window": 1000}, replace(facts.deployed, architecture=architecture))
+    assert curve_of(facts, "window_per_token").all()
+    (found,) = port.shown([host_config(config, gpu, "org/Windowed", "H100", 2)])
+    assert not differing(found, facts)
 
 
 @needs_go
@@ -299,6 +328,7 @@ def test_what_is_not_modelled_is_refused_with_the_model_and_the_reason(port: Por
         "how many a token uses": {"NumLocalExperts": 8.0},
         "config.json": {"NumLayers": 0.0},
         "weights of 0.7 bytes": {"WeightBytesPerParam": 0.7},
+        "weights of 0.5 bytes": {"WeightBytesPerParam": 0.5},
         "head_dim": {"NumHeads": 30.0},
         "intermediate_size": {"IntermediateDim": 0.0},
     }

@@ -244,4 +244,5 @@ def _known_models(host: Host) -> str:
 def _known_windows(host: Host) -> str:
     known = [(alias, model) for model in host.models for alias in model.names if model.window]
     rows = [f"{{{quoted(alias)}, {model.window}, {model.window_layers}}}," for alias, model in known]
-    return _TEXT["known_windows"].replace("<rows>", indented(rows))
+    text = _TEXT["known_windows"]
+    return text.replace("<rows>", indented(rows)) if rows else text.replace("\n<rows>\n", "")

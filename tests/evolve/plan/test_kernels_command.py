@@ -153,7 +153,10 @@ def test_a_kv_cache_too_small_for_a_step_is_noted(capsys: Capsys) -> None:
     [
         ("llama-3.1-9b --hardware H100", ["MODEL llama-3.1-9b:", "llama-3.1-8b, llama-3.1-70b, llama-2-7b"]),
         ("llama-3.1-8b --hardware H10", ["--hardware H10:", "H100, H200, A100"]),
-        ("llama-3.1-8b --hardware H100-NVL", ["--hardware H100-NVL:", "A100-SXM-80GB, B200-SXM-180GB, H100-SXM-80GB"]),
+        (
+            "llama-3.1-8b --hardware H100-NVL",
+            ["--hardware H100-NVL:", "A100-SXM-80GB, B200-SXM-180GB, B300-SXM-288GB, GB200-186GB"],
+        ),
         ("llama-3.1-8b --hardware H100 --tp 3", ["--tp 3", "engine.tensor_parallel", "32 attention", "8 KV"]),
         ("llama-3.1-8b", ["--hardware"]),
         ("llama-3.1-8b --hardware H100 --tp 0", ["'--tp'"]),
