@@ -138,7 +138,7 @@ def _elementwise(d: Deployed) -> list[Operation]:
     """
     a, tp = d.architecture, d.tp
     dense, shared = a.dense_layers, a.moe_layers if a.shared_ffn else 0
-    rows = [("residual and norm", 2 * a.layers, 4 * a.hidden)]
+    rows = [("residual and norm", a.blocks, 4 * a.hidden)]
     for group in a.attention:
         own, kv = group.heads * group.head_dim // tp, group.kv_on(tp) * group.head_dim
         if not group.latent:  # whose modules were measured with both
@@ -168,7 +168,7 @@ def _small(d: Deployed) -> list[Operation]:
     """
     a, kinds = d.architecture, d.architecture.formats
     rows: list[tuple[str, int, int]] = [("experts: top-k, sort, copy, sum", 4 * a.moe_layers, a.active * a.hidden)]
-    for kind, layers in ((kinds.attention, a.layers), (kinds.dense, a.dense_layers)):
+    for kind, layers in ((kinds.attention, a.mixing_layers), (kinds.dense, a.dense_layers)):
         if kind.name == "fp8_block":
             rows.append(("quantization of activations", 2 * layers, 2 * a.hidden))
     for group in a.attention:
@@ -246,7 +246,7 @@ def _between(d: Deployed) -> list[Operation]:
         return []
     message = TOKENS * d.architecture.hidden * ACTIVATION_BYTES
     in_words = f"{d.architecture.hidden} x 2 bytes a token on {d.tp} GPUs"
-    return [Operation("all-reduce", "allreduce", 2 * d.architecture.layers, in_words, allreduce(d.gpu, message, d.tp))]
+    return [Operation("all-reduce", "allreduce", d.architecture.blocks, in_words, allreduce(d.gpu, message, d.tp))]
 
 
 def _sampler(d: Deployed) -> list[Operation]:

@@ -29,7 +29,7 @@ def recurrent(gpu: KernelGpu, at: np.ndarray, lengths: np.ndarray, kind: Recurre
     A pair's time falls as the prompt grows, so that the whole prompt takes as long as its tokens do.
     """
     state = kind.state / gpus
-    decode = KERNELS * LAUNCH_US / 2 + 2.0 * at * (state * STATE_BYTES + kind.window / gpus * 2) / gpu.bytes
+    decode = KERNELS * LAUNCH_US / 2 + 2.0 * at * kind.state_bytes / gpus / gpu.bytes
     tokens_us = FLOPS * state / gpu.bf16_flops
     pairs = lengths * (lengths + 1.0) / 2.0
     prefill = tokens_us * lengths

@@ -103,6 +103,21 @@ class Architecture:
         return self.main.latent is not None
 
     @property
+    def mixing_layers(self) -> int:
+        """Blocks of attention and recurrent ones; a layer may have two."""
+        return sum(of.layers for of in (*self.attention, *self.recurrent))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks with a norm before and an all-reduce behind: two a layer in most models."""
+        return self.mixing_layers + self.dense_layers + self.moe_layers
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of a request's states in recurrent layers, over all GPUs."""
+        return sum(of.layers * of.state_bytes for of in self.recurrent)
+
+    @property
     def mixing_parameters(self) -> int:
         """Parameters of attention and of recurrent layers, in all layers."""
         groups: tuple[Attention | Recurrent, ...] = (*self.attention, *self.recurrent)

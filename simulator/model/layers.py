@@ -124,6 +124,11 @@ class Recurrent:
         return self.value_heads * self.key_dim * self.value_dim
 
     @property
+    def state_bytes(self) -> int:
+        """Memory of a request in a layer, over all GPUs: 32 bits for a scalar of the state, 16 for the convolution."""
+        return 4 * self.state + 2 * self.window
+
+    @property
     def window(self) -> int:
         """Scalars of a request's last tokens that the convolution reads, in a layer, over all GPUs."""
         channels = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim

@@ -19,7 +19,7 @@ from simulator.model.terms import activation, flat_config, model_type, whole
 MOST_UNKNOWN = 8  # unknown keys that a note names
 CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling
 QUANTIZED = re.compile(r"fp8|fp4|int4|int8|w4a16|w8a8|awq|gptq", re.IGNORECASE)  # in a name: a note, no more
-STATE_BYTES = 4  # of a scalar of a recurrent state; those that its convolution reads have 16 bits
+WIDE = 2_048  # tokens of a window that may take more memory than is set aside for it
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Activations that MLPs of two matrices use, and few gated ones but Gemma's.
 PLAIN_ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_fast", "quick_gelu")
@@ -93,7 +93,7 @@ def affecting(found: Sequence[Omission], longest: float) -> tuple[Omission, ...]
 
 def _cache(m: _Model) -> Iterator[Omission]:
     for of in m.a.attention:
-        if of.window:
+        if of.window >= WIDE or (of.window and len(m.a.attention) == 1):
             layers = f"in {of.layers} of {m.a.layers} layers"
             text = (
                 f"a window of {of.window} tokens {layers}: in longer requests, room in the KV cache is under-estimated"
@@ -104,13 +104,6 @@ def _cache(m: _Model) -> Iterator[Omission]:
                     "attention is over-estimated, up to twofold, and room in the KV cache under-estimated"
                 )
             yield Omission(text, of.window)
-    if m.a.recurrent:
-        state = sum(of.layers * (STATE_BYTES * of.state + 2 * of.window) for of in m.a.recurrent)
-        count = sum(of.layers for of in m.a.recurrent)
-        yield Omission(
-            f"states of {count} recurrent layers, up to {state / 1e6:.1f} MB a request, "
-            "are not taken from the memory of the KV cache: room in it is over-estimated"
-        )
     if model_type(m.c) == "minicpm3":
         yield Omission(
             "minicpm3: the engine caches every head of its latent attention, and one latent vector is counted: decode "

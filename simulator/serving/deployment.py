@@ -33,6 +33,7 @@ GIB = 2.0**30
 RESERVED_GIB = 0.8
 HOST_KV_BYTES = 2  # of an element of the KV cache, as the host counts
 HOST_ACTIVATION_BYTES = 2
+WINDOWS_MOST = 8.0 * GIB  # bytes set aside for windows; more is counted by the token
 INTERLEAVE = "interleave_moe_layer_step"
 
 
@@ -44,29 +45,30 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     """
     engine = settled(engine, gpu)
     a, tp = served(model, engine, where), engine.tensor_parallel
-    if a.heads % tp or (a.kv_heads % tp and tp % a.kv_heads):
-        raise Section(where, "engine", {}).error(
-            "tensor_parallel",
-            f"must divide the model's {a.heads} attention heads and fit its {a.kv_heads} KV heads, got {tp}",
-            "choose a number of GPUs that splits the heads evenly",
-        )
+    for of in a.attention:
+        if of.heads % tp or (of.kv_heads % tp and tp % of.kv_heads and not of.latent):
+            raise Section(where, "engine", {}).error(
+                "tensor_parallel",
+                f"must divide the model's {of.heads} attention heads and fit its {of.kv_heads} KV heads, got {tp}",
+                "choose a number of GPUs that splits the heads evenly",
+            )
     flops_per_us, bytes_per_us, link_bytes_per_us = _peaks(gpu, a, tp, where)
     longest = max_model_len(a, engine, where)
     n = _parameters(a)
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
-    kv_bytes_per_token = sum(of.layers * of.cached(tp) for of in a.attention) * a.kv_bytes
+    kv_bytes_per_token, reserved = _cache(a, tp, engine.max_num_seqs, longest)
     unrouted_bytes, routed_bytes = n.unrouted_bytes(a.formats), n.routed * a.formats.experts.bytes
     shared_weights_us = (unrouted_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
     experts_us = routed_bytes / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
     allreduce_us_per_token = 0.0
     if tp > 1:
-        allreduce_us_per_token = 2 * a.layers * a.hidden * 2 * 2 * (tp - 1) / tp / link_bytes_per_us
+        allreduce_us_per_token = a.blocks * a.hidden * 2 * 2 * (tp - 1) / tp / link_bytes_per_us
 
     blocks = engine.total_kv_blocks
     if blocks is None:
         held = (unrouted_bytes + routed_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
-        blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token, where)
+        blocks = kv_blocks(gpu, engine, held + reserved, kv_bytes_per_token, where)
     host_peak = flops_per_us
     if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
         host_peak = gpu.fp8_tflops * 1e6
@@ -109,7 +111,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "weights_us": shared_weights_us + experts_us,
         "kv_us_per_token": kv_bytes_per_token / bytes_per_us,
         "gemm_us_per_token": 2 * n.active / tp / flops_per_us,
-        "attention_us_per_pair": 4 * a.heads / tp * a.head_dim * a.layers / flops_per_us,
+        "attention_us_per_pair": _pair_flops(a, tp) / flops_per_us,
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
         **_host_form(a, Section(where, "model_config", flat_config(model.config)), tp, host_peak, bytes_per_us),
@@ -122,6 +124,31 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     fields = {name: float(value) for name, value in facts.items()}
     omitted = [o for o in model.omitted if o != KV_IN_16 or KV_CACHE_BYTES[engine.kv_cache_dtype] is None]
     return Facts(fields, deployed, affecting(tuple(omitted), longest), a.is_latent, where, scaled)
+
+
+def _cache(a: Architecture, tp: int, requests: int, longest: int) -> tuple[float, float]:
+    """Bytes of a token in a GPU's KV cache, and bytes that are set aside for `requests`.
+
+    Set aside are the states of recurrent layers, and the windows of sliding layers where these take less than a share
+    of every token would, for a longest request each. The engine gives both out as they are needed.
+    """
+    whole, windowed, windows = 0.0, 0.0, 0.0
+    for of in a.attention:
+        layers_bytes = of.layers * of.cached(tp) * a.kv_bytes
+        if of.window and len(a.attention) > 1:
+            windowed += layers_bytes
+            windows += layers_bytes * min(of.window, longest)
+        else:
+            whole += layers_bytes
+    states = requests * a.state_bytes / tp
+    if windowed and requests * windows < WINDOWS_MOST:
+        return whole, states + requests * windows
+    return whole + windowed, states
+
+
+def _pair_flops(a: Architecture, tp: int) -> float:
+    """FLOPs of attention for a token pair on a GPU, as if no layer had a window."""
+    return sum(2 * of.heads / tp * (of.head_dim + of.value_dim) * of.layers for of in a.attention)
 
 
 def served(model: Model, engine: Engine, where: str) -> Architecture:
