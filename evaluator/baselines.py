@@ -14,7 +14,7 @@ from itertools import groupby
 
 from archive.score import Errors
 from evaluator.fit.fit import BLACKBOX, fit, fit_set
-from evaluator.judge.physics import KERNEL_STEP
+from evaluator.judge.variants import KERNEL_STEP
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from simulator.language.complete import complete
 from simulator.language.ir import Program

@@ -1,7 +1,8 @@
-"""Every kernel of a step as it was measured by others, and the sampler as it was counted.
+"""Every kernel of a step as it was measured by others, and what no table has as it was counted.
 
-Their factors are near 1. Prefill and decode attention have one each: one is bound by compute, the other by memory.
-Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0); simulator/kernels/sampler.py.
+Their factors are near 1. Prefill and decode attention have one each: one is bound by compute, the other by memory. No
+step is faster than the host can issue it.
+Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0 and aisimulate 0.13, Apache-2.0).
 """
 
 
@@ -9,6 +10,7 @@ def step_time(
     b, s, *,
     gemm: one = 1.0,
     elementwise: one = 1.0,
+    small: one = 1.0,
     moe: one = 1.0,
     moe_quantized: one = 1.0,
     decode_attention: one = 1.0,
@@ -17,10 +19,10 @@ def step_time(
     lm_head: one = 1.0,
     sampler: one = 1.0,
 ):
-    return (
+    kernels = (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
         + elementwise * b.kernel_elementwise_us
-        + b.kernel_small_us
+        + small * b.kernel_small_us
         + moe * b.kernel_moe_us
         + moe_quantized * b.kernel_moe_quantized_us
         + decode_attention * b.kernel_decode_attention_us
@@ -29,6 +31,7 @@ def step_time(
         + lm_head * b.kernel_lm_head_us
         + sampler * b.kernel_sampler_us
     )
+    return max(kernels + s.schedule_us, s.issue_us)
 
 
 def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.25):

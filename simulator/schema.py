@@ -279,6 +279,10 @@ s.graph_piecewise (one): 1 if the captured graphs leave out attention, which is 
   from --engine cudagraph_mode; example 0; least 0; no_cost
 s.async_scheduling (one): 1 if the engine schedules a step while the one before runs
   from --engine async_scheduling; example 1; least 0; no_cost
+s.schedule_us (us): time in a step that the GPU waits for the scheduler: a prior, 0 with asynchronous scheduling
+  from --engine async_scheduling; example 0; least 0; no_cost
+s.issue_us (us): time that the host needs to issue a captured step, which is never faster: a prior by GPU
+  from --hardware; example 2500; no_cost
 s.stream_interval (token): tokens of an answer that are sent together, after the first
   from --engine stream_interval; example 1; least 1; no_cost
 s.allreduce_rms_fusion (one): 1 if all-reduce and norm are one kernel

@@ -1,4 +1,4 @@
-"""Consistency of a program with hardware, on deployments that need no measurements: eight checks.
+"""Consistency of a program with hardware, on deployments that need no measurements: twelve checks.
 
 By the datasheet:
 
@@ -9,7 +9,8 @@ By the datasheet:
     size       of two dense models on the same GPUs, the one with more parameters is slower, one request at a time
     sampling   every request of a step pays for its logits and its token, whether or not a prompt is in the step
 
-By measured kernels, with margins for launches and the time of the scheduler, which no table contains:
+By measured kernels, with margins for launches and the time of the scheduler, which no table contains (and across
+precisions, GPUs, parallelism and contexts, see evaluator.judge.variants):
 
     decode   a decode step takes 0.7 times the sum of its kernels to 1.6 times the sum plus 3 ms
     prefill  an uncached prompt of 2k, 8k or 32k tokens takes 0.9 to 2 times the sum of its kernels
@@ -27,6 +28,7 @@ import numpy as np
 
 from evaluator.judge.gates import ROUNDING, FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, decode_batch, table_of
+from evaluator.judge.variants import KERNEL_STEP, Variants, known_variants, variant_checks
 from simulator.clock.bind import Deployments
 from simulator.clock.fields import Active, BatchFields
 from simulator.language.ir import Program
@@ -47,7 +49,6 @@ DECODE_MORE_US = 3000.0
 PREFILL = (0.9, 2.0)
 DECODES = ((1, 1024), (8, 1024), (32, 1024), (128, 1024), (8, 16384))  # (requests, tokens of context of each)
 PROMPTS = (2048, 8192, 32768)  # tokens
-KERNEL_STEP = "def step_time(b, s): return b.kernel_us"
 
 
 def _decodes(n: int, context: int) -> Batch:
@@ -245,11 +246,13 @@ class KernelSums:
     """Deployments with measured kernels, and the sums of their kernels in us.
 
     decode: float64[deployments, DECODES], of the decode steps. prefill: float64[deployments, PROMPTS], of the prompts.
+    variants: the shipped models across precisions, GPUs and TP, None to leave these checks out.
     """
 
     deployments: Deployments
     decode: np.ndarray
     prefill: np.ndarray
+    variants: Variants | None = None
 
 
 def kernel_sums(deployments: FactsByDeployment) -> KernelSums:
@@ -261,11 +264,13 @@ def kernel_sums(deployments: FactsByDeployment) -> KernelSums:
 @cache
 def known_kernel_sums() -> KernelSums:
     """The sums of `kernel_deployments`. They take a second, so one process computes them for all others."""
-    return kernel_sums(kernel_deployments())
+    variants = known_variants()
+    assert variants.kernels  # computed before workers get a copy
+    return replace(kernel_sums(kernel_deployments()), variants=variants)
 
 
 def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
-    """Both checks over all deployments, at the constants `theta`."""
+    """The checks by measured kernels over all deployments, at the constants `theta`."""
     names = sums.deployments.names
     decode_us, prefill_us = kernel_times_us(code, theta, sums.deployments)
 
@@ -286,6 +291,7 @@ def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
     return [
         _gate("kernels: decode", decode_ratios, decode, decode_rule),
         _gate("kernels: prefill", prefill_ratios, prefill, prefill_rule),
+        *(variant_checks(code, theta, sums.variants) if sums.variants else ()),
     ]
 
 

@@ -22,14 +22,13 @@ from itertools import product
 import numpy as np
 
 from evaluator.judge.gates import Gate, Theta
-from evaluator.judge.physics import KERNEL_STEP
 from evaluator.judge.sweep import decode_batch, table_of
 from simulator.clock.bind import Deployments
 from simulator.clock.fields import Active
 from simulator.common.errors import InputError
 from simulator.language.opcodes import Code, assemble
 from simulator.language.parse import parse
-from simulator.model.formats import BF16, FP8, MXFP4, NVFP4, Format, Formats
+from simulator.model.formats import BF16, FP8, INT4, NVFP4, Format, Formats
 from simulator.serving.deployment import deployment_facts
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
@@ -37,8 +36,9 @@ from simulator.serving.gpu import Gpu, measured_gpus
 from simulator.serving.known import known_model_names
 from simulator.serving.model import Model, known_model
 
+KERNEL_STEP = "def step_time(b, s): return b.kernel_us"
 TPS = (1, 2, 4, 8)
-FORMATS: tuple[Format, ...] = (BF16, FP8, Format("int4", 4.0 + 16 / 128), NVFP4, MXFP4)
+FORMATS: tuple[Format, ...] = (BF16, FP8, NVFP4, INT4)
 FEW = ((1, 1024), (8, 1024), (1, 8192))  # (decodes, tokens of context of each): steps that memory decides
 MANY = ((64, 1024), (128, 4096))
 PROMPT = 2048  # tokens

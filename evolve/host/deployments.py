@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from simulator.common.errors import InputError
 from simulator.model.architecture import architecture
+from simulator.serving.defaults import issue_us
 from simulator.serving.experiment import Experiment
-from simulator.serving.gpu import gpu_names, hardware_table
+from simulator.serving.gpu import gpu_named, gpu_names, hardware_table
 from simulator.serving.known import KnownDeployment, measured_deployments, model_names, named_deployment
 from simulator.serving.model import known_model, model_table, sampling_of
 from translate_go import Deployment
@@ -46,7 +47,9 @@ def known_host() -> Host:
     gpus, models = [], []
     for gpu in {str(entry["name"]): entry for entry in hardware_table().values()}.values():
         names = str(gpu["name"]), *gpu.get("aliases", ())
-        gpus.append(KnownGpu(names, float(gpu["link_gb_per_s"]), gpu.get("kernels") or ""))
+        gpus.append(
+            KnownGpu(names, float(gpu["link_gb_per_s"]), issue_us(gpu_named(names[0])), gpu.get("kernels") or "")
+        )
     for model in {str(entry["id"]): entry for entry in model_table().values()}.values():
         name = str(model["id"])
         config = known_model(name, name)

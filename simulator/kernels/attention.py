@@ -53,12 +53,9 @@ def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
     """
     limit = min(heads.kv_heads, MOST_KV_HEADS)
     wanted = max(heads.heads * limit // heads.kv_heads, 1), limit, heads.head_dim
-    kv = kv_type(gpu, "decode_attention", heads.kv_bytes)
-    rows = dict(decode_rows(gpu.tables, kv))
-    shape = _nearest(rows, wanted)
-    while len(decode_lines(gpu.tables, shape, kv)[0]) < 2:  # all its KV caches fit in the L2 cache
-        del rows[shape]
-        shape = _nearest(rows, wanted)
+    kv = kv_type(gpu.tables, "decode_attention", heads.kv_bytes)
+    rows = decode_rows(gpu.tables, kv)
+    shape = nearest_decode(gpu.tables, wanted, kv)
     batches, launch, slope = decode_lines(gpu.tables, shape, kv)
     bound = np.full(len(at), heads.kv_width * heads.kv_bytes / gpu.bytes)
     # The kernel is bound by memory: scale the slope of the measured shape by the bytes of this one, and by bandwidth.
@@ -84,7 +81,7 @@ def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
     Without the launch, which a step with decodes makes anyway. The time of a whole prompt grows at least with its
     length and at most with its square, even where the table is noisy.
     """
-    rows = prefill_rows(gpu.tables, kv_type(gpu, "prefill_attention", heads.kv_bytes))
+    rows = prefill_rows(gpu.tables, kv_type(gpu.tables, "prefill_attention", heads.kv_bytes))
     wanted = heads.heads, heads.kv_heads, heads.head_dim
     shape = _nearest(rows, wanted)
     (lengths, us), kernel = rows[shape]
@@ -131,9 +128,10 @@ def _nearest(rows: Mapping[Shape, object], wanted: Shape) -> Shape:
     return min(sorted(rows), key=distance)
 
 
-def kv_type(gpu: KernelGpu, operation: str, kv_bytes: int) -> str:
+@cache
+def kv_type(name: str, operation: str, kv_bytes: int) -> str:
     """The type of KV cache in the tables for one of so many bytes: 16 bits where 8 were not measured."""
-    measured = set(tables(gpu.tables).rows[operation]["kv"])
+    measured = set(tables(name).rows[operation]["kv"])
     return "fp8" if kv_bytes == 1 and "fp8" in measured else "bf16"
 
 
@@ -158,6 +156,15 @@ def _grouped(name: str, operation: str, kv: str, columns: tuple[str, ...]) -> di
 @cache
 def decode_rows(name: str, kv: str = "bf16") -> dict[Shape, tuple[list[np.ndarray], str]]:
     return _grouped(name, "decode_attention", kv, ("batch", "context", "latency_us"))
+
+
+@cache
+def nearest_decode(name: str, wanted: Shape, kv: str) -> Shape:
+    """The closest shape with a line: of some, all KV caches fit in the L2 cache."""
+    rows = dict(decode_rows(name, kv))
+    while len(decode_lines(name, shape := _nearest(rows, wanted), kv)[0]) < 2:
+        del rows[shape]
+    return shape
 
 
 @cache

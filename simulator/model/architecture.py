@@ -105,7 +105,7 @@ class Architecture:
     @property
     def mixing_layers(self) -> int:
         """Blocks of attention and recurrent ones; a layer may have two."""
-        return sum(of.layers for of in (*self.attention, *self.recurrent))
+        return sum(of.layers for of in self.attention) + sum(of.layers for of in self.recurrent)
 
     @property
     def blocks(self) -> int:

@@ -19,7 +19,7 @@ from simulator.model.formats import IN_16, Formats
 from simulator.model.omissions import KV_IN_16, affecting
 from simulator.model.quantization import cache_asked_by
 from simulator.model.terms import REMEDY, flat_config
-from simulator.serving.defaults import CACHE_SINCE, SHIPPED, facts_of_engine, settled, version_of
+from simulator.serving.defaults import CACHE_SINCE, SHIPPED, facts_of_engine, issue_us, settled, version_of
 from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, WEIGHTS, Engine
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
@@ -102,6 +102,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "max_model_len": longest,
         "block_size": engine.block_size,
         **facts_of_engine(engine),
+        "issue_us": issue_us(gpu),
         "flops_per_us": flops_per_us,
         "bytes_per_us": bytes_per_us,
         "link_bytes_per_us": link_bytes_per_us,

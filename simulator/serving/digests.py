@@ -24,8 +24,8 @@ LATER = (
     *("stream_interval", "allreduce_rms_fusion"),
 )
 """Settings that earlier releases did not have."""
-FOLLOW = ("window",)
-"""Fields that earlier releases did not have, which follow from the model's config.json."""
+FOLLOW = ("window", "issue_us")
+"""Fields that earlier releases did not have, which follow from the model's config.json and the GPU."""
 
 
 def data_hash(experiments: Sequence[Experiment | Spec]) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.serving.defaults import ISSUE_US, SCHEDULE_US
 from translate_go.generic.kernels import curve_method, variable
 from translate_go.generic.known import Host, host_name
 from translate_go.naming import (
@@ -80,6 +81,8 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
     "graph_mixed": "<name>Flag(!m.noGraphs && !m.decodeGraphsOnly)",
     "graph_piecewise": "<name>Flag(m.piecewiseGraphs)",
     "async_scheduling": "<name>Flag(!m.noAsyncScheduling)",
+    "schedule_us": f"{digits(SCHEDULE_US)} * <name>Flag(m.noAsyncScheduling)",
+    "issue_us": "m.issueUs",
     "stream_interval": "max(m.streamInterval, 1)",
     "allreduce_rms_fusion": "<name>Flag(m.allreduceRmsFusion && m.tp > 1)",
 }
@@ -110,6 +113,7 @@ class HostUse:
     fp8: bool
     sampling: bool
     windows: bool
+    issue: bool
     tied: bool
     engine: tuple[tuple[str, str, str], ...]
     curves: tuple[str, ...]
@@ -130,6 +134,7 @@ def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
         fp8=bool(curves) or any(mark in text for mark in ("isFp8", "flopsPerUs")),
         sampling="m.sampling" in text or "sampler" in curves,
         windows=bool({"decode_per_token", "window_per_token", "prefill_per_pair"} & {*curves}) or "window" in facts,
+        issue="issue_us" in facts,
         tied="embeddings" in text,
         engine=tuple(row for row in ENGINE if f"m.{_local(row[0])}" in text),
         curves=tuple(curves),
@@ -163,7 +168,7 @@ def _locals_of(facts: Sequence[str]) -> dict[str, str]:
 def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host) -> str:
     """The text of the file: the model read from the host's configuration, and the deployment made of it."""
     parts = [_model(use, host)]
-    if use.link or use.curves:
+    if use.link or use.curves or use.issue:
         parts.append(_known_gpus(use, host))
     if use.sampling:
         parts += [_TEXT["sampling_type"], _known_models(host)]
@@ -195,6 +200,7 @@ def _model(use: HostUse, host: Host) -> str:
         (use.peaks, "flopsPerUs, bytesPerUs float64"),
         (use.link, "linkBytesPerUs float64"),
         (use.sampling, "sampling <Name>Sampling"),
+        (use.issue, "issueUs float64"),
         (use.tied, "tied bool"),
         *((True, f"{_local(option)} {kind}") for option, kind, _ in use.engine),
         (bool(use.curves), "tables *<name>Tables"),
@@ -206,7 +212,8 @@ def _model(use: HostUse, host: Host) -> str:
     parts = [
         (True, _TEXT["model"].replace("<fields>", fields).replace("<integer>", integer)),
         (use.peaks, _TEXT["peaks"]),
-        (use.link or bool(use.curves), "\tgpu := <name>GPUOf(hw.GPU)"),
+        (use.link or use.issue or bool(use.curves), "\tgpu := <name>GPUOf(hw.GPU)"),
+        (use.issue, _TEXT["issue"].replace("<default>", digits(ISSUE_US))),
         (use.link, _TEXT["link"].replace("<needed>", unknown)),
         (use.sampling, _TEXT["sampling"]),
         (use.windows, _TEXT["windows"]),
@@ -220,13 +227,15 @@ def _model(use: HostUse, host: Host) -> str:
 
 def _known_gpus(use: HostUse, host: Host) -> str:
     rows = []
-    for gpu in host.gpus if use.link else host.measured:
+    for gpu in host.gpus if use.link or use.issue else host.measured:
         cells = [f"[]string{{{', '.join(map(quoted, gpu.names))}}}"]
         cells += [digits(gpu.link_gb_per_s)] if use.link else []
+        cells += [digits(gpu.issue_us)] if use.issue else []
         cells += [f"&{variable(gpu.kernels)}" if gpu.kernels else "nil"] if use.curves else []
         rows.append(f"{{{', '.join(cells)}}},")
     fields = ["\tnames []string"]
     fields += ["\n\tlinkGBPerS float64 // in one direction"] if use.link else []
+    fields += ["\n\tissueUs float64 // time that a host needs to issue a captured step"] if use.issue else []
     fields += ["\n\ttables *<name>Tables // measured kernels"] if use.curves else []
     return _TEXT["known_gpus"].replace("<fields>", "\n".join(fields)).replace("<rows>", indented(rows))
 

@@ -23,10 +23,15 @@ def host_name(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownGpu:
-    """A GPU under all its names. kernels: its tables of measured kernels, "" if it has none."""
+    """A GPU under all its names.
+
+    issue_us: time that a host needs to issue a captured step. kernels: its tables of measured kernels, "" if it has
+    none.
+    """
 
     names: tuple[str, ...]
     link_gb_per_s: float  # in one direction
+    issue_us: float
     kernels: str = ""
 
 
