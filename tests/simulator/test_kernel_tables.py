@@ -4,36 +4,117 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zipfile
+from dataclasses import replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 
 import kernel_tables
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_tables import SYSTEMS, files_of, packed
-from kernel_wheel import shipped, sliced, write_wheel
+from kernel_tables import CORE, FURTHER, SYSTEMS, Part, converted, fastest, joined, packed, parts_of
+from kernel_wheel import files, shipped, sliced, write_wheels
 from plain_curve import plain_curve, plain_knots
 
 from simulator.common.errors import InputError
 from simulator.common.knots import curve, knots
 from simulator.kernels.tables import KEYS, SCHEMA, names, tables
 
-MOST_BYTES = 8e6  # of all tables, so that the package stays small
+MOST_BYTES = 2e6  # of a table, so that the package stays small
+
+# How they are made
+
+PRODUCTS = {"dtype": "gemm_dtype", "kernel": "kernel_source", "tokens": "m", "n": "n", "k": "k"}
+PRODUCT = Part("gemm", "", PRODUCTS, {"gemm_dtype": ["bfloat16", "fp8", "fp8_block"]}, {})
 
 
-@pytest.mark.parametrize(("name", "every"), [("h100_sxm", 59), ("b200_sxm", 53), ("a100_sxm", 53)])
-def test_a_wheel_gives_back_the_rows_that_it_was_made_from(name: str, every: int, tmp_path: Path) -> None:
+def theirs(*rows: tuple[str, str, int, float]) -> pa.Table:
+    """Matrix products of 64 x 32 in the source's form: type, kernel, tokens, milliseconds."""
+    return pa.Table.from_pylist(
+        [{"gemm_dtype": t, "kernel_source": name, "m": m, "n": 64, "k": 32, "latency": ms} for t, name, m, ms in rows]
+    )
+
+
+def said(table: pa.Table, *columns: str) -> list[tuple[object, ...]]:
+    return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
+
+
+def test_repeats_are_their_median_in_microseconds() -> None:
+    """Of four digits; a type that is not asked for is left out."""
+    rows = [("bfloat16", "cublas", 8, ms) for ms in (0.009, 0.00512345, 0.001)]
+    made = converted(PRODUCT, theirs(*rows, ("bfloat16", "cublas", 16, 0.25), ("int8", "cublas", 8, 0.001)))
+    assert made.schema.equals(SCHEMA, check_metadata=False)
+    assert said(made, "tokens", "latency_us") == [(8, np.float32(5.123)), (16, 250.0)]
+    assert said(made, "operation", "dtype", "n", "k") == [("gemm", "bf16", 64, 32)] * 2
+    assert made["heads"].null_count == 2
+
+
+def test_of_several_kernels_the_fastest_is_taken() -> None:
+    """Of each shape on its own, if the engine chooses so."""
+    table = theirs(
+        ("fp8_block", "triton", 8, 0.005),
+        ("fp8_block", "deepgemm", 8, 0.004),
+        ("fp8_block", "triton", 16, 0.006),
+        ("fp8_block", "deepgemm", 16, 0.007),
+    )
+    every = converted(PRODUCT, table)
+    assert every.num_rows == 4
+    chosen = [(8, "deepgemm", 4.0), (16, "triton", 6.0)]
+    for made in (converted(replace(PRODUCT, cheapest=True), table), fastest(every)):
+        assert said(made, "tokens", "kernel", "latency_us") == chosen
+
+
+NAMES = """
+    bfloat16 bf16, half bf16, fp8 fp8, fp8_block fp8_block, nvfp4 nvfp4, int4_wo int4, w4a16_mxfp4 mxfp4,
+    w4a8_mxfp4_mxfp8 mxfp4
+"""
+
+
+@pytest.mark.parametrize("pair", NAMES.strip().split(","))
+def test_names_of_types(pair: str) -> None:
+    source, ours = pair.split()
+    made = converted(replace(PRODUCT, only={}), theirs((source, "any", 8, 0.005)))
+    assert made["dtype"].to_pylist() == [ours]
+
+
+def test_a_type_of_no_name_is_an_error() -> None:
+    with pytest.raises(KeyError, match="int3"):
+        converted(replace(PRODUCT, only={}), theirs(("int3", "any", 8, 0.005)))
+
+
+def test_the_first_table_of_a_shape_wins() -> None:
+    """Experts have their shape without tokens and routing: all their rows are of one table."""
+    columns = {"dtype": "moe_dtype", "kernel": "kernel_source", "routing": "distribution", "tokens": "num_tokens"}
+    columns |= {"hidden": "h", "ffn": "f", "experts": "e", "active": "a", "gpus": "tp", "ep": "ep"}
+
+    def of(ffn: int, tokens: int, kernel: str) -> dict[str, object]:
+        routed = {"moe_dtype": "fp8", "kernel_source": kernel, "distribution": "balanced", "num_tokens": tokens}
+        return routed | {"h": 512, "f": ffn, "e": 8, "a": 2, "tp": 1, "ep": 1, "latency": 0.01}
+
+    part = Part("moe", "", columns, {}, {})
+    first = converted(part, pa.Table.from_pylist([of(64, 1, "first"), of(64, 2, "first")]))
+    later = converted(part, pa.Table.from_pylist([of(64, 4, "later"), of(96, 4, "later")]))
+    assert said(joined([first, later]), "ffn", "tokens", "kernel") == [
+        (64, 1, "first"),
+        (64, 2, "first"),
+        (96, 4, "later"),
+    ]
+    product = converted(PRODUCT, theirs(("fp8", "any", 8, 0.005)))
+    assert joined([product, first, product.slice(1), product]).num_rows == 4  # products have no such rule
+
+
+@pytest.mark.parametrize(("name", "every"), [("a100_sxm", 53), ("h100_sxm", 59), ("b200_sxm", 101)])
+def test_wheels_give_back_the_rows_they_were_made_from(name: str, every: int, tmp_path: Path) -> None:
     """Shuffled, in milliseconds, under the source's names, with repeated measurements and rows that are left out."""
     part = sliced(shipped(name), every)
-    wheel = tmp_path / "some.whl"
-    write_wheel(wheel, name, part)
-    made = kernel_tables.extract(wheel, name)
-    assert made == packed(part, name, files_of(SYSTEMS[name]))
-    assert made == kernel_tables.extract(wheel, name)
-    assert made != packed(part.slice(1), name, files_of(SYSTEMS[name]))
+    archives = {wheel: zipfile.ZipFile(path) for wheel, path in write_wheels(tmp_path, name, part).items()}
+    made = kernel_tables.extract(archives, name)
+    assert made == packed(part, name, files(name))
+    assert made != packed(part.slice(1), name, files(name))
 
 
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(SYSTEMS) if name != "a100_sxm"]
@@ -44,27 +125,38 @@ def test_packing_a_shipped_table_again_changes_nothing(name: str) -> None:
     """So the files are those of this code and of the locked pyarrow, whoever writes them."""
     assert names() == sorted(SYSTEMS)
     file = resources.files("configs").joinpath("kernels", f"{name}.parquet").read_bytes()
-    assert packed(shipped(name), name, files_of(SYSTEMS[name])) == file
+    assert packed(shipped(name), name, files(name)) == file
 
 
-def test_only_the_pinned_wheel_is_taken(
+def test_only_the_pinned_wheels_are_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel, out = tmp_path / "some.whl", tmp_path / "out"
+    out = tmp_path / "out"
     out.mkdir()
     part = sliced(shipped("a100_sxm"), 53)
-    write_wheel(wheel, "a100_sxm", part)
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert kernel_tables.main([str(wheel), "--out", str(out)]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith(f"{wheel}: sha256 is {digest}, not {kernel_tables.SHA256}: download")
+    wheels = write_wheels(tmp_path, "a100_sxm", part)
+    given = [*map(str, wheels.values()), "--out", str(out), "--only", "a100_sxm"]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels.values()]
+    assert kernel_tables.main(given) == 2
+    printed = capsys.readouterr()
+    refused = f"{given[0]}: sha256 is {digests[0]}, not {CORE.sha256}: download"
+    assert printed.out == "" and printed.err.startswith(refused)
     assert list(out.iterdir()) == []
-    monkeypatch.setattr(kernel_tables, "SHA256", digest)
-    monkeypatch.setattr(kernel_tables, "SYSTEMS", {"a100_sxm": SYSTEMS["a100_sxm"]})
-    assert kernel_tables.main([str(wheel), "--out", str(out)]) == 0
+    for name, wheel, digest in zip(("CORE", "FURTHER"), (CORE, FURTHER), digests, strict=True):
+        monkeypatch.setattr(kernel_tables, name, replace(wheel, sha256=digest))
+    monkeypatch.setattr(kernel_tables, "extract", lambda archives, name: packed(part, name, files(name)))
+    assert kernel_tables.main(given) == 0
     data = (out / "a100_sxm.parquet").read_bytes()
-    assert data == packed(part, "a100_sxm", files_of(SYSTEMS["a100_sxm"]))
     assert hashlib.sha256(data).hexdigest()[:16] in capsys.readouterr().out
+
+
+# What the shipped ones hold
+
+OPERATIONS = ("gemm", "decode_attention", "prefill_attention", "moe", "allreduce", "allgather", "reducescatter")
+LATENT, SPARSE = ("latent_decode", "latent_prefill"), ("sparse_decode", "sparse_prefill")
+HOPPER, BLACKWELL = ("bf16", "fp8", "fp8_block"), ("bf16", "fp8", "fp8_block", "nvfp4")
+LINEAR = {"a100_sxm": ("bf16",), "h100_sxm": HOPPER, "h200_sxm": HOPPER, "l40s": HOPPER}  # types of linear layers
+NO_SPARSE = ("l40s", "rtx_pro_6000")
 
 
 @pytest.mark.parametrize("name", sorted(SYSTEMS))
@@ -72,19 +164,25 @@ def test_a_shipped_table(name: str) -> None:
     table, found = shipped(name), tables(name)
     assert table.schema.equals(SCHEMA, check_metadata=False)
     assert [f.metadata for f in table.schema] == [f.metadata for f in SCHEMA]
+    assert resources.files("configs").joinpath("kernels", f"{name}.parquet").stat().st_size <= MOST_BYTES  # type: ignore[attr-defined]
     about = found.about
-    assert about["source"] == "PyPI package aiconfigurator-core 0.12.0" and about["gpu"] == name
-    assert about["sha256"] == "aadc4aad0a00bf8a61c477c62bef43de479849c3aa0b1c3078068e08309eccc4"
-    assert about["license"] == "Apache-2.0" and about["copyright"].startswith("Copyright (c) 2025-2026 NVIDIA")
+    assert about["gpu"] == name and about["license"] == "Apache-2.0"
+    assert about["source"].endswith("aiconfigurator-core 0.12.0 and aisimulate 0.13.0.dev202610270000000085")
+    hashes = about["sha256"].split()
+    assert hashes == [CORE.sha256, FURTHER.sha256] and all(len(bytes.fromhex(digest)) == 32 for digest in hashes)
+    assert about["copyright"].startswith("Copyright (c) 2025-2026 NVIDIA")
     assert "milliseconds to microseconds" in about["changes"]
-    assert all(f"/{SYSTEMS[name].folder}/" in about[f"table:{operation}"] for operation in files_of(SYSTEMS[name]))
-    assert set(found.rows) == {"gemm", "decode_attention", "prefill_attention", "moe", "allreduce"}
+    parts = {part.path: f"{part.wheel.package} {part.wheel.version}" for part in parts_of(SYSTEMS[name])}
+    assert {key.removeprefix("table:"): about[key] for key in about if key.startswith("table:")} == parts
+    modules = () if name == "a100_sxm" else LATENT if name in NO_SPARSE else (*LATENT, *SPARSE)
+    assert set(found.rows) == {*OPERATIONS, *modules}
     for rows in found.rows.values():
         assert np.isfinite(rows["latency_us"]).all() and (rows["latency_us"] > 0.0).all()
     assert table.equals(table.sort_by([(key, "ascending") for key in KEYS]))  # operations are one stretch
     assert table.group_by(list(KEYS)).aggregate([]).num_rows == table.num_rows  # no shape twice
-    assert set(found.rows["gemm"]["dtype"]) == ({"bf16"} if name == "a100_sxm" else {"bf16", "fp8"})
-    assert set(found.rows["allreduce"]["gpus"].tolist()) == {2, 4, 8}
+    assert set(found.rows["gemm"]["dtype"]) == set(LINEAR.get(name, BLACKWELL))
+    gpus = {2, 4} if name in ("gb200", "gb300") else {2, 4, 8}
+    assert set(found.rows["allgather"]["gpus"].tolist()) == gpus
 
 
 def test_an_unknown_gpu_is_named() -> None:

@@ -19,7 +19,7 @@ from simulator.kernels import curves
 from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.curves import CURVES, LENGTHS, TOKENS, Kernels, kernels
-from simulator.kernels.matrices import gemm, moe
+from simulator.kernels.matrices import BALANCED, ROUTINGS, UNIFORM, Experts, gemm, moe
 from simulator.kernels.roofline import (
     DATASHEET,
     INTERPOLATED,
@@ -31,6 +31,7 @@ from simulator.kernels.roofline import (
 )
 from simulator.kernels.tables import tables
 from simulator.model.architecture import Sampling
+from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT8, MXFP4, NVFP4, Format, Formats
 from simulator.schema import CURVES as KNOTS
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
@@ -49,6 +50,7 @@ def gpu_named(name: str) -> KernelGpu:
 
 
 H100, H200, A100, B200 = (gpu_named(name) for name in ("H100", "H200", "A100", "B200"))
+INT4 = Format("int4", 4.0)
 
 
 def rows_where(name: str, operation: str, **columns: object) -> dict[str, np.ndarray]:
@@ -66,14 +68,13 @@ def never_falls(us: np.ndarray) -> bool:
 # Matrix products
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-def test_a_measured_linear_layer_takes_the_tables_own_time(dtype: str) -> None:
+@pytest.mark.parametrize("weights", [BF16, FP8])
+def test_a_measured_linear_layer_takes_the_tables_own_time(weights: Format) -> None:
     """Smoothing to a rising curve moves single measurements by a few percent, the mean hardly."""
-    size = {"bf16": 2.0, "fp8": 1.0}[dtype]
     for n, k in ((6144, 4096), (8192, 2048), (2560, 8192)):
-        rows = rows_where("h100_sxm", "gemm", dtype=dtype, n=n, k=k)
+        rows = rows_where("h100_sxm", "gemm", dtype=weights.name, n=n, k=k)
         at = rows["tokens"].astype(float)
-        found = gemm(H100, at, n, k, size)
+        found = gemm(H100, at, n, k, weights)
         assert (found.kind, found.off_grid, found.kernel) == (MEASURED, 0.0, str(rows["kernel"][0]))
         off = found.us / rows["latency_us"] - 1.0
         assert abs(off.mean()) < 0.02 and np.abs(off).max() < 0.3, (n, k)
@@ -87,40 +88,41 @@ def test_between_measured_widths_the_efficiency_lies_between_its_neighbours() ->
         (4096, 3328, [(4096, 3072), (4096, 3584)]),
         (9216, 3328, [(8192, 3072), (8192, 3584), (10240, 3072), (10240, 3584)]),
     ):
-        found = gemm(H100, TOKENS, n, k, 2.0)
+        found = gemm(H100, TOKENS, n, k, BF16)
         assert found.kind == INTERPOLATED
         share = found.bound_us / found.us
-        near = np.array([(t.bound_us / t.us) for t in (gemm(H100, TOKENS, *c, 2.0) for c in corners)])
+        near = np.array([(t.bound_us / t.us) for t in (gemm(H100, TOKENS, *c, BF16) for c in corners)])
         # each curve is smoothed on its own: a few percent of slack
         assert (share >= near.min(axis=0) * 0.93).all() and (share <= near.max(axis=0) * 1.07).all()
 
 
 def test_how_far_off_the_grid_a_width_lies() -> None:
-    found = gemm(H100, TOKENS, 9216, 4096, 2.0)
+    found = gemm(H100, TOKENS, 9216, 4096, BF16)
     assert found.off_grid == pytest.approx(math.log2(10240 / 9216))  # closer than 8192
-    beyond = gemm(H100, TOKENS, 131072, 4096, 2.0)  # the widest of the tables is 65536
+    beyond = gemm(H100, TOKENS, 131072, 4096, BF16)  # the widest of the tables is 65536
     assert (beyond.kind, beyond.off_grid) == (NEAREST, 1.0)
-    assert gemm(H100, TOKENS, 8, 4096, 2.0).kind == NEAREST  # a router: the narrowest is 32
+    assert gemm(H100, TOKENS, 8, 4096, BF16).kind == NEAREST  # a router: the narrowest is 32
 
 
 def test_where_a_linear_layer_was_not_timed_its_bytes_decide() -> None:
-    no_fp8 = gemm(A100, TOKENS, 8192, 8192, 1.0)  # an A100 has no fp8: bf16 kernels, half the bytes
-    plain = gemm(A100, TOKENS, 8192, 8192, 2.0)
+    no_fp8 = gemm(A100, TOKENS, 8192, 8192, FP8)  # an A100 has no fp8: bf16 kernels, half the bytes
+    plain = gemm(A100, TOKENS, 8192, 8192, BF16)
     assert (no_fp8.kind, no_fp8.kernel, plain.kind) == (NEAREST, plain.kernel, MEASURED)
     assert no_fp8.us[0] == pytest.approx((plain.us[0] - LAUNCH_US) / 2 + LAUNCH_US, rel=0.1)
     assert no_fp8.us[-1] == pytest.approx(plain.us[-1], rel=0.05)  # compute is the same
-    four_bits = gemm(H100, TOKENS, 8192, 8192, 0.5)
-    assert four_bits.kind == NEAREST and four_bits.us[0] < gemm(H100, TOKENS, 8192, 8192, 1.0).us[0]
+    four_bits = gemm(H100, TOKENS, 8192, 8192, INT4)
+    assert four_bits.kind == NEAREST and four_bits.us[0] < gemm(H100, TOKENS, 8192, 8192, FP8).us[0]
 
 
 # Routed experts
 
-MIXTRAL, SCOUT = (4096, 14336, 8, 2), (5120, 8192, 16, 1)  # hidden, width of an expert, experts, experts a token uses
+MIXTRAL, SCOUT = Experts(4096, 14336, 8, 2), Experts(5120, 8192, 16, 1)
 
 
-def moe_rows(shape: tuple[int, int, int, int], **columns: object) -> dict[str, np.ndarray]:
-    hidden, ffn, experts, active = shape
-    return rows_where("h100_sxm", "moe", hidden=hidden, ffn=ffn, experts=experts, active=active, **columns)
+def moe_rows(shape: Experts, name: str = "h100_sxm", **columns: object) -> dict[str, np.ndarray]:
+    """Of whole experts; columns: how many GPUs share their width, and so on."""
+    hidden, ffn, experts, active, ranks = shape
+    return rows_where(name, "moe", hidden=hidden, ffn=ffn, experts=experts, active=active, ep=ranks, **columns)
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])
@@ -128,7 +130,7 @@ def test_measured_experts_take_the_tables_time_where_all_of_them_are_touched(gpu
     """From 32 tokens on all eight, by chance as in the table's balanced routing; with fewer tokens chance touches fewer."""
     rows = moe_rows(MIXTRAL, dtype="bf16", gpus=gpus, routing="balanced")
     at = rows["tokens"].astype(float)
-    found = moe(H100, at, (4096, 14336 // gpus, 8, 2), 2.0)
+    found = moe(H100, at, Experts(4096, 14336 // gpus, 8, 2), BF16)
     assert (found.kind, found.off_grid, found.kernel) == (MEASURED, 0.0, str(rows["kernel"][0]))
     off = found.us / rows["latency_us"] - 1.0
     many = at >= 32
@@ -142,10 +144,10 @@ def test_experts_of_scout_are_not_those_of_the_kernel_that_nobody_believes() -> 
     """fp8 rows of one kernel are slower than bf16: 1.7 ms a layer for Scout against 0.40 (kernels.md, trap 1)."""
     slow = moe_rows(SCOUT, dtype="fp8", gpus=1)
     assert set(slow["kernel"]) == {"vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts"}
-    bf16 = moe(H100, TOKENS, SCOUT, 2.0)
+    bf16 = moe(H100, TOKENS, SCOUT, BF16)
     at = int(np.searchsorted(TOKENS, 32.0))
     assert np.median(slow["latency_us"][slow["tokens"] == 32]) > 1.5 * bf16.us[at]
-    found = moe(H100, TOKENS, SCOUT, 1.0)
+    found = moe(H100, TOKENS, SCOUT, FP8)
     assert found.kernel == "vllm_fp8moe_triton_tritonexperts"
     assert found.us[at] < 1.1 * bf16.us[at]
     assert np.all(found.us > 0.8 * (found.bound_us - LAUNCH_US))
@@ -157,7 +159,7 @@ def test_fp8_experts_take_the_kernel_that_the_engine_uses_where_two_are_believed
     rows = rows_where("l40s", "moe", hidden=4096, ffn=14336, experts=8, active=2, gpus=4)
     assert set(rows["dtype"]) == {"bf16", "fp8", "fp8_block"}
     at = np.unique(rows["tokens"]).astype(float)
-    found = moe(l40s, at, (4096, 14336 // 4, 8, 2), 1.0)
+    found = moe(l40s, at, Experts(4096, 14336 // 4, 8, 2), FP8)
     assert (found.kind, found.kernel) == (MEASURED, "vllm_fp8moe_triton_tritonexperts")
     block = rows["dtype"] == "fp8_block"
     block &= rows["routing"] == "balanced"
@@ -176,14 +178,14 @@ def test_measurements_far_from_the_roofline_are_not_believed() -> None:
 
 def test_experts_of_no_measured_shape_have_the_efficiency_of_the_nearest() -> None:
     """Three quarters of the width of Mixtral's experts, which is the nearest measured shape."""
-    own, near = (4096, 10752, 8, 2), (4096, 14336, 8, 2)
-    found, whole = moe(H100, TOKENS, own, 2.0), moe(H100, TOKENS, near, 2.0)
+    own, near = Experts(4096, 10752, 8, 2), MIXTRAL
+    found, whole = moe(H100, TOKENS, own, BF16), moe(H100, TOKENS, near, BF16)
     assert (found.kind, whole.kind) == (NEAREST, MEASURED) and never_falls(found.us)
     assert found.off_grid == pytest.approx(math.log2(14336 / 10752))
     share, other = found.bound_us / found.us, whole.bound_us / whole.us
     # both curves are smoothed on their own
     assert np.abs(share / other - 1.0).max() < 0.1 and abs(np.median(share / other) - 1.0) < 0.02
-    odd = moe(H100, TOKENS, (1000, 300, 5, 3), 2.0)
+    odd = moe(H100, TOKENS, Experts(1000, 300, 5, 3), BF16)
     assert odd.kind in (NEAREST, DATASHEET) and never_falls(odd.us) and (odd.us > 0.8 * odd.bound_us).all()
 
 
@@ -194,7 +196,7 @@ LLAMA = Heads(32, 8, 128, 2 * 8 * 128, 2)  # Llama-3.1-8B on one GPU
 
 def test_decode_attention_is_the_tables_line_in_the_context() -> None:
     """Where the KV cache does not fit into the L2 cache: the launch and a time for each token of context."""
-    rows = rows_where("h100_sxm", "decode_attention", heads=32, kv_heads=8, head_dim=128)
+    rows = rows_where("h100_sxm", "decode_attention", kv="bf16", heads=32, kv_heads=8, head_dim=128, window=0)
     found = decode(H100, TOKENS, LLAMA)
     assert (found.per_token.kind, found.per_token.kernel) == (MEASURED, "vllm_flash_attn_fa3")
     errors = []
@@ -215,7 +217,7 @@ def test_more_kv_heads_than_the_tables_have_read_more_bytes() -> None:
 
 
 def test_prefill_attention_is_the_tables_and_between_linear_and_quadratic() -> None:
-    rows = rows_where("h100_sxm", "prefill_attention", heads=32, kv_heads=8, head_dim=128)
+    rows = rows_where("h100_sxm", "prefill_attention", kv="bf16", heads=32, kv_heads=8, head_dim=128, window=0)
     lengths = rows["context"].astype(float)
     found = prefill(H100, lengths, LLAMA)
     whole = found.us * lengths * (lengths + 1.0) / 2.0
@@ -439,13 +441,13 @@ HEADS = Heads(heads=32, kv_heads=8, head_dim=128, kv_width=2048, kv_bytes=2)
 
 def test_a_peak_that_another_gpu_has_more_of_shortens_what_it_bounds() -> None:
     one, twice = np.array([1.0]), {name: borrowing(**{name: 2.0}) for name in PEAKS}
-    weights = gemm(H100, one, 4096, 14336, 2.0).us[0] - gemm(twice["bytes"], one, 4096, 14336, 2.0).us[0]
+    weights = gemm(H100, one, 4096, 14336, BF16).us[0] - gemm(twice["bytes"], one, 4096, 14336, BF16).us[0]
     # a single token is bound by its weights: twice the bandwidth halves the bound, but for the launch
-    whole = gemm(H100, one, 4096, 14336, 2.0)
+    whole = gemm(H100, one, 4096, 14336, BF16)
     assert weights == pytest.approx((whole.bound_us[0] - LAUNCH_US) / 2 * whole.us[0] / whole.bound_us[0], rel=1e-3)
-    assert gemm(twice["bf16_flops"], one, 4096, 14336, 2.0).us[0] == pytest.approx(whole.us[0])
+    assert gemm(twice["bf16_flops"], one, 4096, 14336, BF16).us[0] == pytest.approx(whole.us[0])
     many = np.array([16384.0])
-    halved = [gemm(gpu, many, 14336, 4096, 2.0).us[0] for gpu in (H100, twice["bf16_flops"])]
+    halved = [gemm(gpu, many, 14336, 4096, BF16).us[0] for gpu in (H100, twice["bf16_flops"])]
     assert halved[1] / halved[0] == pytest.approx(0.5, abs=0.01)
 
     lines = [decode(gpu, TOKENS, HEADS) for gpu in (H100, twice["bytes"], twice["bf16_flops"])]
@@ -454,8 +456,7 @@ def test_a_peak_that_another_gpu_has_more_of_shortens_what_it_bounds() -> None:
     pairs = [prefill(gpu, LENGTHS, HEADS).us for gpu in (H100, twice["bf16_flops"], twice["bytes"])]
     assert pairs[1] == pytest.approx(pairs[0] / 2) and (pairs[2] == pairs[0]).all()
 
-    shape = 4096, 14336, 8, 2
-    experts = [moe(gpu, one, shape, 2.0).us[0] for gpu in (H100, twice["bytes"], twice["bf16_flops"])]
+    experts = [moe(gpu, one, MIXTRAL, BF16).us[0] for gpu in (H100, twice["bytes"], twice["bf16_flops"])]
     assert experts[1] < 0.55 * experts[0] and experts[2] == experts[0]
     sent = np.array([2.0**6, 2.0**28])
     reduced = [allreduce(gpu, sent, 4).us for gpu in (H100, twice["link_bytes"])]

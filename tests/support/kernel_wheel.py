@@ -1,4 +1,4 @@
-"""A pretend wheel of measured kernels: rows of a shipped table, put back into the form of the source they came from."""
+"""Pretend wheels of measured kernels: rows of a shipped table, put back into the form of the source they came from."""
 
 from __future__ import annotations
 
@@ -10,64 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from kernel_tables import SYSTEMS, files_of
+from kernel_tables import CORE, FURTHER, SYSTEMS, Part, Wheel, parts_of
 
-# Our columns under the source's names, per table of the source.
-NAMES = {
-    "gemm": {"dtype": "gemm_dtype", "kernel": "kernel_source", "tokens": "m", "n": "n", "k": "k"},
-    "decode_attention": {
-        "dtype": "attn_dtype",
-        "kernel": "kernel_source",
-        "batch": "batch_size",
-        "context": "step",
-        "heads": "num_heads",
-        "kv_heads": "num_key_value_heads",
-        "head_dim": "head_dim",
-    },
-    "prefill_attention": {
-        "dtype": "attn_dtype",
-        "kernel": "kernel_source",
-        "batch": "batch_size",
-        "context": "isl",
-        "heads": "num_heads",
-        "kv_heads": "num_key_value_heads",
-        "head_dim": "head_dim",
-    },
-    "moe": {
-        "dtype": "moe_dtype",
-        "kernel": "kernel_source",
-        "routing": "distribution",
-        "tokens": "num_tokens",
-        "hidden": "hidden_size",
-        "ffn": "inter_size",
-        "experts": "num_experts",
-        "active": "topk",
-        "gpus": "moe_tp_size",
-    },
-    "allreduce": {"dtype": "allreduce_dtype", "kernel": "backend", "gpus": "num_gpus", "bytes": "message_size"},
-    "nccl": {"dtype": "nccl_dtype", "kernel": "kernel_source", "gpus": "num_gpus", "bytes": "message_size"},
-}
-DTYPES = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block"}
-# What the source says of a row and our tables do not.
-OTHERS: dict[str, dict[str, object]] = {
-    "gemm": {},
-    "decode_attention": {"kv_cache_dtype": "bfloat16", "window_size": 0},
-    "prefill_attention": {"kv_cache_dtype": "bfloat16", "window_size": 0},
-    "moe": {"moe_ep_size": 1},
-    "allreduce": {},
-    "nccl": {"op_name": "all_reduce"},
-}
-# Rows of the source that must be left out: what is changed of the first row of the table.
-DROPPED: dict[str, list[dict[str, object]]] = {
-    "gemm": [{"gemm_dtype": "fp8_block"}, {"gemm_dtype": "int8"}],
-    "decode_attention": [{"kv_cache_dtype": "fp8"}, {"window_size": 128}, {"head_dim": 512}],
-    "prefill_attention": [{"kv_cache_dtype": "fp8"}, {"window_size": 1024}, {"head_dim": 192}, {"batch_size": 2}],
-    "moe": [{"moe_ep_size": 2}, {"moe_dtype": "int4_wo"}, {"moe_dtype": "fp8_block", "kernel_source": "other"}],
-    "allreduce": [],
-    "nccl": [{"op_name": "all_gather"}, {"nccl_dtype": "int8"}],
-}
+DTYPES = {"bf16": "bfloat16", "int4": "int4_wo", "mxfp4": "w4a16_mxfp4"}  # any other is spelt as ours
+MODELS = {("latent", 7168): "deepseek-ai/DeepSeek-V3", ("sparse", 7168): "deepseek-ai/DeepSeek-V3.2"}
+MODELS |= {("sparse", 6144): "zai-org/GLM-5"}
+Row = dict[str, object]
 
 
 def shipped(name: str) -> pa.Table:
@@ -77,40 +26,82 @@ def shipped(name: str) -> pa.Table:
 
 
 def sliced(table: pa.Table, every: int) -> pa.Table:
-    """Every so many rows, some of each operation and of NCCL."""
-    return table.take(pa.array(range(0, table.num_rows, every)))
+    """Every so many rows, and all that GPUs send each other."""
+    sent = [name in ("allreduce", "allgather", "reducescatter") for name in table["operation"].to_pylist()]
+    return table.take(pa.array([i for i, kept in enumerate(sent) if kept or i % every == 0]))
 
 
-def write_wheel(path: Path, name: str, table: pa.Table) -> None:
-    """The rows of a table of the GPU `name` as a wheel: shuffled, in ms, with rows that must be left out."""
+def files(name: str) -> dict[str, str]:
+    """The tables of a GPU, and the package of each."""
+    return {part.path: f"{part.wheel.package} {part.wheel.version}" for part in parts_of(SYSTEMS[name])}
+
+
+def write_wheels(folder: Path, name: str, table: pa.Table) -> dict[Wheel, Path]:
+    """The rows of a table of the GPU `name` as wheels: shuffled, in ms, with rows that must be left out.
+
+    A table that another one goes before has the other's rows too, at twice the time.
+    """
     rng = np.random.default_rng(0)
-    with zipfile.ZipFile(path, "w") as archive:
-        for operation, file in files_of(SYSTEMS[name]).items():
-            data = _source(operation, table)
-            data = data.take(pa.array(rng.permutation(data.num_rows)))
-            out = io.BytesIO()
-            pq.write_table(data, out)
-            archive.writestr(file, out.getvalue())
+    ours = table.to_pylist()
+    rows: dict[tuple[Wheel, str], list[Row]] = {}
+    seen: set[int] = set()
+    for part in parts_of(SYSTEMS[name]):
+        mine = [i for i, row in enumerate(ours) if _has(part, row)]
+        again = seen & set(mine)
+        seen |= set(mine)
+        if mine:  # an A100 has no products in 8 bits
+            some = [_row(part, ours[i], 2.0 if i in again else 1.0) for i in mine]
+            rows.setdefault((part.wheel, part.path), []).extend([*some, *_left_out(part, some[0])])
+    paths = {wheel: folder / f"{wheel.package}.whl" for wheel in (CORE, FURTHER)}
+    archives = {wheel: zipfile.ZipFile(path, "w") for wheel, path in paths.items()}
+    for (wheel, path), some in rows.items():
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist([some[i] for i in rng.permutation(len(some))]), out)
+        archives[wheel].writestr(f"{wheel.root}/{path}.parquet", out.getvalue())
+    for archive in archives.values():
+        archive.close()
+    return paths
 
 
-def _source(operation: str, table: pa.Table) -> pa.Table:
-    nccl = pc.equal(table["kernel"], "nccl")
-    mine = pc.equal(table["operation"], "allreduce" if operation == "nccl" else operation)
-    mine = pc.and_(mine, nccl if operation == "nccl" else pc.invert(nccl))
-    ours = table.filter(mine).to_pylist()
-    assert ours, operation
-    rows = [_row(operation, row) for row in ours]
-    rows += [rows[0] | changed | {"latency": 1e6} for changed in DROPPED[operation]]
-    # one shape is measured three times: its median is what the slice has
-    rows += [rows[0] | {"latency": rows[0]["latency"] * factor} for factor in (0.5, 3.0)]  # type: ignore[operator]
-    return pa.Table.from_pylist(rows)
+def _has(part: Part, row: Mapping[str, object]) -> bool:
+    """True if a row of ours may come from this table."""
+    if row["operation"] != part.operation or any(row[name] != value for name, value in part.fixed.items()):
+        return False
+    if part.operation == "allreduce" and "kernel" not in part.fixed and row["kernel"] == "nccl":
+        return False
+    dtype = part.names.get("dtype", "")
+    return dtype not in part.only or _dtype(part, str(row["dtype"])) in part.only[dtype]
 
 
-def _row(operation: str, row: Mapping[str, object]) -> dict[str, object]:
-    names = NAMES[operation]
-    out = {theirs: row[ours] for ours, theirs in names.items()}
-    dtype = str(row["dtype"])
-    out[names["dtype"]] = "half" if operation == "nccl" else DTYPES[dtype]
-    if operation == "nccl":
-        out["kernel_source"] = "NCCL"
-    return out | OTHERS[operation] | {"latency": float(str(row["latency_us"])) / 1e3}
+def _dtype(part: Part, ours: str) -> str:
+    if ours == "mxfp4" and "moe_dtype" in part.only:  # TensorRT-LLM's, with activations in 8 bits
+        return "w4a8_mxfp4_mxfp8"
+    return DTYPES.get(ours, ours)
+
+
+def _row(part: Part, row: Mapping[str, object], times: float) -> Row:
+    kind = part.operation.partition("_")[0]
+    out: Row = {theirs: next(iter(values)) for theirs, values in part.only.items()}
+    for ours, theirs in part.names.items():
+        value = row[ours]
+        if ours in ("dtype", "kv"):
+            value = _dtype(part, str(value))
+        elif theirs == "model":
+            value = MODELS[kind, value]  # type: ignore[index]
+        if value is not None:
+            out[theirs] = value
+    return out | {"latency": float(str(row["latency_us"])) / 1e3 * times}
+
+
+def _left_out(part: Part, row: Row) -> list[Row]:
+    """Rows that change nothing: a shape measured three times, a slower kernel, and values that are not selected."""
+    us = float(str(row["latency"]))
+    rows: list[Row] = [row | {"latency": us * factor} for factor in (0.5, 3.0)]
+    if part.cheapest:
+        rows.append(row | {"latency": us * 1.5, "kernel_source": "a slower one"})
+    if part.keep:
+        rows.append(row | {"latency": us / 9, "kernel_source": "one of nongated experts"})
+    for column, values in part.only.items():
+        other = "int8" if isinstance(next(iter(values)), str) else 77
+        rows.append(row | {column: other, "latency": 1e6})
+    return rows
