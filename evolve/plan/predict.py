@@ -11,7 +11,14 @@ from evaluator.score import Prediction, errors, predictions, score_set, summaris
 from evaluator.sensitivity import ConstantError, Dispute, TermShare, disputes, origins, term_shares, traffic_of
 from evolve.plan.axes import setting_of
 from evolve.plan.forecast import Forecast, Forecasts, ObservedErrors
-from evolve.plan.prediction_intervals import class_of, errors_of_constants, exceeded, prediction_intervals, too_narrow
+from evolve.plan.prediction_intervals import (
+    class_of,
+    errors_of_constants,
+    exceeded,
+    prediction_intervals,
+    too_narrow,
+    widened,
+)
 from evolve.plan.warnings import about, contradicted, impossible, warnings
 from evolve.run.measurements import too_fast, too_slow
 from evolve.run.program import Source
@@ -45,7 +52,7 @@ def predict(
         disputed = disputes(program, able(trust.programs, experiments), doubts, traffic)
         known_errors = errors_of_constants(program, source.record, traffic)
         forecasts = [
-            _with_intervals(forecast, source.record, e, p, trust, doubt, parts, of_constants)
+            _with_intervals(forecast, source, source.record, e, p, trust, doubt, parts, of_constants)
             for forecast, e, p, doubt, parts, of_constants in zip(
                 forecasts, experiments, ours, doubts, disputed, known_errors, strict=True
             )
@@ -98,6 +105,7 @@ def _forecast(
 
 def _with_intervals(
     forecast: Forecast,
+    source: Source,
     record: Record,
     e: Experiment,
     prediction: Prediction,
@@ -111,7 +119,8 @@ def _with_intervals(
         return forecast
     which = class_of(trust, record, e, prediction, doubt)
     by_figure = scales(trust.residuals(which))
-    intervals = prediction_intervals(prediction, doubt, by_figure)
+    wide = widened(record, e, source.complete, prediction, doubt)
+    intervals = prediction_intervals(prediction, wide, by_figure)
     lines = list(forecast.warnings)
     if e.quality == CLEAN:  # what is advised needs a clean run
         lines += contradicted(forecast.summary.observed, intervals, e.id, bool(forecast.fitted_share))

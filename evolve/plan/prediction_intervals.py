@@ -3,19 +3,25 @@ disagree."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
+from evaluator.provenance import kernel_doubt, unseen
 from evaluator.score import Prediction
 from evaluator.sensitivity import CONSTANT, ConstantError, Origin, Traffic, constant_errors, origins, traffic_of
 from evolve.plan.forecast import Intervals
 from evolve.plan.warnings import farther_than_held_out
 from evolve.run.beyond import factors, outside
+from evolve.run.ranges import weights
 from evolve.run.records import Record
 from evolve.run.trust import SATURATED, Trust
-from simulator.common.text import counted
+from simulator.common.text import counted, listed
 from simulator.language.ir import Program
+from simulator.language.opcodes import assemble
 from simulator.serving.experiment import Experiment
+from simulator.serving.facts import has_latent_attention
 
 FEW = 10  # held-out runs below which quantiles of their errors mean little
 
@@ -24,6 +30,34 @@ def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction
     """The class of held-out runs whose errors count for this experiment."""
     beyond = record.ranges is None or bool(outside(record.all_ranges, e, prediction))
     return trust.class_of(beyond, doubt)
+
+
+def widened(
+    record: Record, e: Experiment, program: Program, prediction: Prediction, doubt: Disagreement
+) -> Disagreement:
+    """The disagreement, and by how much kernels and an unfitted kind of deployment add to it (evaluator.provenance)."""
+    kernels = kernel_doubt(e.facts)[0] if assemble(program).curves else 0.0
+    new = unlike(record, e, prediction)
+
+    def wider(figure: str, spread: float | None) -> float | None:
+        return None if spread is None else math.hypot(spread, kernels, unseen(figure) if new else 0.0)
+
+    return replace(doubt, spread={figure: wider(figure, spread) for figure, spread in doubt.spread.items()})
+
+
+def unlike(record: Record, e: Experiment, prediction: Prediction) -> list[str]:
+    """In what the deployment is of another kind than all fitted runs: its GPU, its type of weights, its layers."""
+    fitted = record.all_ranges
+    if not fitted or not outside(fitted, e, prediction):
+        return []
+    kinds = (
+        (f"GPU {e.hardware}", all(e.hardware not in (ranges.hardware or ()) for ranges in fitted)),
+        (f"{weights(e)} weights", all(weights(e) not in (ranges.weights or ()) for ranges in fitted)),
+        ("latent attention", has_latent_attention(e.facts)),
+        ("windows", bool(e.facts["window"])),
+        ("experts", all(bool(e.facts["is_moe"]) not in (r.mixture_of_experts or ()) for r in fitted)),
+    )
+    return [kind for kind, is_new in kinds if is_new]
 
 
 def prediction_intervals(prediction: Prediction, doubt: Disagreement, scales: Mapping[str, Scale]) -> Intervals:
@@ -39,14 +73,17 @@ def prediction_intervals(prediction: Prediction, doubt: Disagreement, scales: Ma
 def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Prediction, which: str) -> list[str]:
     """A line for every reason why the intervals of this experiment, by the errors of the class `which`, are too
     narrow: no run that was held out was so far from the fitted ones."""
+    lines = []
+    if kinds := unlike(record, e, prediction):
+        lines.append(
+            f"no fitted run has {listed(kinds)}: the intervals are as wide as public runs of such kinds showed"
+        )
     far = trust.too_far(factors(record.all_ranges, e, prediction))
     if which == SATURATED:  # its errors are those of runs with a queue
         far.pop("requests_in_flight", None)
-    lines = farther_than_held_out(far)
+    lines += farther_than_held_out(far)
     if (count := len(trust.residuals(which))) < FEW:
         lines.append(f"only {counted(count, 'held-out run')} were of its kind, so the intervals may be too narrow")
-    if record.all_gpus and e.hardware not in record.all_gpus:
-        lines.append(f"no run on another GPU was held out, so the intervals on {e.hardware} are too narrow")
     return lines
 
 

@@ -13,7 +13,7 @@ from evaluator.metrics import WAITING
 from evolve.output.progress import Line
 from evolve.plan.axes import ENGINE, Axes, Setting
 from evolve.plan.by_stage import ByStage
-from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants
+from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants, widened
 from evolve.plan.replicas import fewest_replicas
 from evolve.plan.slo import SloLimit, few_requests
 from evolve.plan.sweep_figures import figures_of
@@ -105,7 +105,8 @@ class _Deployment:
         [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
         by_figure = scales(trust.residuals(which))
-        intervals = prediction_intervals(f.prediction, doubt, by_figure)
+        wide = widened(record, e, question.program, f.prediction, doubt)
+        intervals = prediction_intervals(f.prediction, wide, by_figure)
         if not intervals:
             return row
         level = LEVELS[0]

@@ -19,7 +19,7 @@ from simulator.kernels import curves
 from simulator.kernels.allreduce import CUSTOM_BYTES, allreduce
 from simulator.kernels.attention import Heads, decode, prefill
 from simulator.kernels.curves import CURVES, LENGTHS, TOKENS, Kernels, kernels
-from simulator.kernels.matrices import BALANCED, ROUTINGS, UNIFORM, Experts, gemm, moe
+from simulator.kernels.matrices import Experts, gemm, moe
 from simulator.kernels.roofline import (
     DATASHEET,
     INTERPOLATED,
@@ -31,7 +31,7 @@ from simulator.kernels.roofline import (
 )
 from simulator.kernels.tables import tables
 from simulator.model.architecture import Sampling
-from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT8, MXFP4, NVFP4, Format, Formats
+from simulator.model.formats import BF16, FP8, Format
 from simulator.schema import CURVES as KNOTS
 from simulator.serving.engine import Engine
 from simulator.serving.facts import Facts
