@@ -76,7 +76,7 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
     lines = []
     if kinds := unlike(record, e, prediction):
         lines.append(
-            f"no fitted run has {listed(kinds)}: the intervals are as wide as public runs of such kinds showed"
+            f"no fitted run has {listed(kinds, len(kinds))}: the intervals are as wide as public runs of such kinds showed"
         )
     far = trust.too_far(factors(record.all_ranges, e, prediction))
     if which == SATURATED:  # its errors are those of runs with a queue
