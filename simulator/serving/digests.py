@@ -47,7 +47,9 @@ def _values(e: Experiment) -> JsonObject:
     engine = {name: value for name, value in values["engine"].items() if name != "given"}
     values["engine"] = {name: x for name, x in engine.items() if name not in LATER or x != getattr(STANDARD, name)}
     follow = facts_of_engine(e.engine)  # from the engine's settings and version
-    values["facts"] = {name: x for name, x in e.facts.items() if ("s", name) not in HOST and name not in (*follow, *FOLLOW)}
+    values["facts"] = {
+        name: x for name, x in e.facts.items() if ("s", name) not in HOST and name not in (*follow, *FOLLOW)
+    }
     if e.components is None:
         del values["components"]
     if e.mfu == DEFAULT_MFU:
