@@ -109,7 +109,8 @@ def gemm_rows(name: str, dtype: str) -> tuple[dict[tuple[int, int], tuple[np.nda
     mine = rows["dtype"] == dtype
     if not mine.any():
         return {}, ""
-    n, k, tokens, us = (rows[c][mine] for c in ("n", "k", "tokens", "latency_us"))
+    order = np.lexsort([rows[c][mine] for c in ("tokens", "k", "n")])  # rows of several kernels are apart
+    n, k, tokens, us = (rows[c][mine][order] for c in ("n", "k", "tokens", "latency_us"))
     starts = np.flatnonzero(np.r_[True, (n[1:] != n[:-1]) | (k[1:] != k[:-1])])
     curves = {}
     for begin, end in zip(starts, [*starts[1:], len(n)], strict=True):
