@@ -35,6 +35,9 @@ class Deployed:
     gpu: KernelGpu
     tp: int
     sampling: Sampling
+    dp: int = 1
+    ep: int = 1
+    pp: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     engine = settled(engine, gpu)
     a, tp = model.architecture, engine.tensor_parallel
     a = replace(a, kv_bytes=KV_CACHE_BYTES[engine.kv_cache_dtype] or a.kv_bytes)
+    _check_parallelism(a, engine, where)
     if a.heads % tp or (a.kv_heads % tp and tp % a.kv_heads):
         raise Section(where, "engine", {}).error(
             "tensor_parallel",
@@ -56,7 +57,8 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
     kv_bytes_per_token = sum(of.layers * of.cached(tp) for of in a.attention) * a.kv_bytes
     shared_weights_us = (n.unrouted * weight_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
-    experts_us = n.routed * weight_bytes / tp / bytes_per_us
+    routed = n.routed * weight_bytes / engine.data_parallel  # the experts of a rank: all ranks share them
+    experts_us = routed / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
     allreduce_us_per_token = 0.0
     if tp > 1:
@@ -64,7 +66,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        held = ((n.unrouted + n.routed) * weight_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
+        held = (n.unrouted * weight_bytes + routed + n.tables * 2 + model.extra_weights_gib * GIB) / tp
         blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token, where)
     host_peak = flops_per_us
     if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
@@ -114,12 +116,32 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     }
     deployed, scaled = None, ""
     if gpu.kernels:
-        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where), tp, model.sampling)
+        deployed = Deployed(
+            a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where), tp, model.sampling, *_ranks(engine)
+        )
     else:
         scaled = _scaled(gpu, bytes_per_us)
     fields = {name: float(value) for name, value in facts.items()}
     omitted = [o for o in model.omitted if o != KV_IN_16 or KV_CACHE_BYTES[engine.kv_cache_dtype] is None]
     return Facts(fields, deployed, affecting(tuple(omitted), longest), a.is_latent, where, scaled)
+
+
+def _ranks(engine: Engine) -> tuple[int, int, int]:
+    return engine.data_parallel, engine.expert_parallel, engine.pipeline_parallel
+
+
+def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
+    """Raise InputError for degrees that vLLM has not, and for those that are not replayed."""
+    e = Section(where, "engine", {})
+    every, ep = engine.tensor_parallel * engine.data_parallel, engine.expert_parallel
+    if ep not in (1, every):
+        problem = f"must be 1 or tensor_parallel x data_parallel, {every}, got {ep}"
+        raise e.error("expert_parallel", problem, f"give {every}: vLLM spreads experts over all GPUs or none")
+    if ep > 1 and not a.experts:
+        raise e.error("expert_parallel", f"is {ep}, and the model has no routed experts", "leave it out")
+    if engine.pipeline_parallel > 1:
+        problem = f"is {engine.pipeline_parallel}: batches of several stages at once are not replayed"
+        raise e.error("pipeline_parallel", problem, "give 1, and more tensor_parallel or data_parallel")
 
 
 def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from simulator.common.errors import LARGEST_WHOLE, Section, shown
 from simulator.common.json import JsonObject
-from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_SEQS, MOST_TOKENS
+from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_RANKS, MOST_SEQS, MOST_TOKENS
 
 Setting = bool | int | float | str  # the value of a setting
 
@@ -64,6 +64,23 @@ class Engine:
         "GPU",
         "widths, heads and vocabulary are split, two all-reduces a layer",
         most=MOST_GPUS,
+    )
+    data_parallel: int = setting(
+        1,
+        "ranks, each with a scheduler and a KV cache of its own and `tensor_parallel` GPUs; limits hold for each",
+        "",
+        "by rank; those of a mixture of experts step together",
+        most=MOST_RANKS,
+    )
+    expert_parallel: int = setting(
+        1,
+        "GPUs over which whole experts are spread: `tensor_parallel` x `data_parallel`, or 1, which splits each expert",
+        "GPU",
+        "experts that a GPU holds",
+        most=MOST_GPUS,
+    )
+    pipeline_parallel: int = setting(
+        1, "stages of layers; only 1 is replayed", "", "more than 1 is refused", most=MOST_GPUS
     )
     max_num_seqs: int = setting(
         128,
@@ -142,6 +159,11 @@ class Engine:
         None, "all-reduce and norm in one kernel; read by programs; default: by version and GPU"
     )
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of the deployment."""
+        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
 
     def to_entry(self) -> JsonObject:
         """The settings that were given or are no defaults, as an experiments file has them."""

@@ -34,6 +34,8 @@ class EngineLimits:
     max_model_len: int = 0  # tokens of prompt and output, 0 for no limit
     horizon_us: int = int(NEVER)
     chunked: bool = True  # chunked prefill
+    ranks: int = 1  # data parallelism: the limits are those of each rank
+    together: bool = False  # all ranks step together, as those of a mixture of experts
 
     def __post_init__(self) -> None:
         if not self.chunked and not 0 < self.max_model_len <= self.budget:
@@ -247,4 +249,6 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         caching=engine.prefix_caching,
         max_model_len=int(facts["max_model_len"]),
         chunked=engine.chunked_prefill,
+        ranks=engine.data_parallel,
+        together=bool(facts["is_moe"]) and engine.data_parallel > 1,
     )

@@ -34,12 +34,16 @@ NOTE = "x_note"
 REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.md), and leave this out"
 UNMODELLED = "it is not modelled, and docs/concepts.md says which figures are off without it: leave it out"
 OTHER_SETTINGS = {
-    **dict.fromkeys(("data_parallel", "data_parallel_size", "replicas"), REPLICAS),
-    **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size", "enable_expert_parallel"), UNMODELLED),
-    **dict.fromkeys(("expert_parallel", "enable_lora"), UNMODELLED),
-    **dict.fromkeys(("cpu_offload_gb", "swap_space", "scheduling_policy"), UNMODELLED),
+    **dict.fromkeys(("replicas",), REPLICAS),
+    **dict.fromkeys(("enable_lora", "cpu_offload_gb", "swap_space", "scheduling_policy"), UNMODELLED),
     **dict.fromkeys(("speculative_config", "num_speculative_tokens"), UNMODELLED),
     **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
+    **dict.fromkeys(("data_parallel_size", "dp"), "it is called data_parallel here"),
+    **dict.fromkeys(("pipeline_parallel_size", "pp"), "it is called pipeline_parallel here"),
+    **dict.fromkeys(
+        ("enable_expert_parallel", "ep"),
+        "here expert_parallel is the number of GPUs over which experts are spread: tensor_parallel x data_parallel",
+    ),
     **dict.fromkeys(("max_cudagraph_capture_size", "cuda_graph_sizes"), "it is called cudagraph_capture_max here"),
     **dict.fromkeys(("fuse_allreduce_rms",), "it is called allreduce_rms_fusion here"),
 }

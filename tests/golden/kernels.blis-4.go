@@ -67,12 +67,13 @@ import (
 // FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
 // The curves of measured kernels are not copied: do not change them afterwards.
 type FittedDeployment struct {
+	Dp                  float64   // data parallelism
 	GraphDecode         float64   // 1 if steps of decodes alone are captured as CUDA graphs
 	GraphMixed          float64   // 1 if steps with prompts are captured as CUDA graphs
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
-	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
-	MoeQuantizedCurve   []float64 // 113 knots by tokens: measured routed experts of all layers with quantized weights, which are other kernels, us
+	MoeCurve            []float64 // 113 knots by length of a prompt: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
+	MoeQuantizedCurve   []float64 // 113 knots by length of a prompt: measured routed experts of all layers with quantized weights, which are other kernels, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
 	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
@@ -107,6 +108,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		value float64
 		ok    bool
 	}{
+		{"Dp", d.Dp, d.Dp >= 1},
 		{"GraphDecode", d.GraphDecode, d.GraphDecode >= 0},
 		{"GraphMixed", d.GraphMixed, d.GraphMixed >= 0},
 	} {
@@ -218,8 +220,9 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kernelGemmUs := fittedCurveAt(d.GemmCurve, graphTokens)
 	kernelRouterUs := fittedCurveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := fittedCurveAt(d.ElementwiseCurve, graphTokens)
-	kernelMoeUs := fittedCurveAt(d.MoeCurve, tokens)
-	kernelMoeQuantizedUs := fittedCurveAt(d.MoeQuantizedCurve, tokens)
+	allTokens := float64(d.Dp * tokens)
+	kernelMoeUs := fittedCurveAt(d.MoeCurve, allTokens)
+	kernelMoeQuantizedUs := fittedCurveAt(d.MoeQuantizedCurve, allTokens)
 	kernelDecodeLaunchUs := fittedCurveAt(d.DecodeLaunchCurve, decodeReqs)
 	kernelDecodeUsPerToken := fittedCurveAt(d.DecodePerTokenCurve, decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)
