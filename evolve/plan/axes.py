@@ -42,6 +42,11 @@ class Setting:
     tp: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    groups: int = 1  # of `tp` GPUs: data-parallel ranks times pipeline stages
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.groups
 
     @property
     def level(self) -> float | None:
@@ -106,7 +111,11 @@ class Axes:
         """Every combination of the other keys; keys that are not varied have the values of a deployment, its GPU and
         its engine."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
-        return (Setting(None, None, *combination) for combination in product(self.hardware or (hardware,), *every))
+        combinations = product(self.hardware or (hardware,), *every)
+        return (
+            replace(Setting(None, None, *values), groups=engine.gpus // engine.tensor_parallel)
+            for values in combinations
+        )
 
 
 def setting_of(experiment: Experiment) -> Setting:
@@ -114,7 +123,8 @@ def setting_of(experiment: Experiment) -> Setting:
     workload = experiment.workload
     engine = (getattr(experiment.engine, name) for name in ENGINE.values())
     users = max(stage.users or 0 for stage in workload.stages) or None
-    return Setting(mean_rate(workload), users, experiment.hardware, *engine)
+    setting = Setting(mean_rate(workload), users, experiment.hardware, *engine)
+    return replace(setting, groups=experiment.engine.gpus // experiment.engine.tensor_parallel)
 
 
 def figure(value: float) -> str:

@@ -9,6 +9,11 @@ Requests go to ranks as vLLM's front end sends them (vllm/v1/engine/core_client.
 step together it sends each to the rank with the least 4 * waiting + running, the first of equal ones. It learns these
 counts every 100 ms, as of the end of a step, and adds what it sends itself. Independent ranks tell no counts
 (from 0.14 on), so they take turns.
+
+With P pipeline stages, a rank has P batches in flight. Each is taken for an engine of its own here, a lane, with an
+equal share of the rank's limits, and a request goes to the lane with the fewest. A step spends a P-th of its time in
+each stage, begins when the first stage is free, and waits before a stage for the batch ahead. Without stages there is
+one lane.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from simulator.clock.exact import Plan, duration, expect, finish, schedule
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, QueueLog
 from simulator.clock.steps import Chunks
 from simulator.common.jit import inlined, njit
-from simulator.serving.load import NEVER
+from simulator.serving.load import NEVER, EngineLimits
 
 ELSEWHERE = 3  # Exact.outcome of a request that another rank has, or none yet
 TOLD_US = 100_000  # from one time that the front end learns the ranks' counts to the next
@@ -34,26 +39,28 @@ STATE = np.dtype([(name, "i8") for name in ("steps", "turn", "learns_us")])
 
 
 class Ranks(NamedTuple):
-    """What is known beside the state of each rank."""
+    """What is known beside the state of each lane. Lane `l` of rank `r` has number l * ranks + r."""
 
     together: bool  # all ranks step together
-    rank: Any  # int64[requests]: the rank of each
+    lane: Any  # int64[requests]: the lane of each
     told: Any  # int64[ranks, 2]: requests waiting and running at the start of the rank's last step
     seen: Any  # int64[ranks, 2]: those that the front end knows of
-    plan: Any  # int64[ranks, 13]: the step of each
-    state: Any  # steps: steps of all ranks; turn: the rank that is next in turn; learns_us: when `seen` is renewed
+    plan: Any  # int64[lanes, 13]: the step of each
+    free_us: Any  # int64[ranks, stages]: when each stage has done all that it was given
+    state: Any  # steps: steps of all lanes; turn: the rank that is next in turn; learns_us: when `seen` is renewed
 
 
-def new_ranks(ranks: int, requests: int, together: bool) -> Ranks:
+def new_ranks(limits: EngineLimits, requests: int) -> Ranks:
     """Ranks without requests."""
-    counts = np.zeros((ranks, 2), np.int64)
-    rank = np.zeros(requests, np.int64)
-    return Ranks(together, rank, counts, counts.copy(), np.zeros((ranks, 13), np.int64), np.zeros(1, STATE))
+    ranks, stages = limits.ranks, limits.stages
+    counts, plan = np.zeros((ranks, 2), np.int64), np.zeros((ranks * stages, 13), np.int64)
+    lane, free = np.zeros(requests, np.int64), np.zeros((ranks, stages), np.int64)
+    return Ranks(limits.together, lane, counts, counts.copy(), plan, free, np.zeros(1, STATE))
 
 
 @inlined
 def batch_of(w, d):  # type: ignore[no-untyped-def]
-    """The batch of rank `d`."""
+    """The batch of lane `d`."""
     return Exact(
         w.outcome[d],
         w.region[d],
@@ -79,56 +86,87 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
 
 @inlined
 def cache_of(c, d):  # type: ignore[no-untyped-def]
-    """The KV cache of rank `d`."""
+    """The KV cache of lane `d`."""
     return Cache(c.blocks[d], c.holder[d], c.counts[d])
 
 
 @inlined
 def log_of(log, d):  # type: ignore[no-untyped-def]
-    """The log of rank `d`."""
+    """The log of lane `d`."""
     return QueueLog(log.us[d], log.tokens[d], log.first[d])
 
 
 @njit
-def route(ranks, now):  # type: ignore[no-untyped-def]
-    """The rank to which the front end sends the next request."""
-    s, chosen = ranks.state[0], np.int64(0)
+def route(ranks, states, now):  # type: ignore[no-untyped-def]
+    """The lane to which the next request goes: the front end chooses the rank."""
+    s, chosen, count = ranks.state[0], np.int64(0), len(ranks.seen)
     if not ranks.together:
         chosen = s.turn
-        s.turn = (chosen + 1) % len(ranks.seen)
-        return chosen
-    if now >= s.learns_us:
-        s.learns_us = now + TOLD_US
-        for d in range(len(ranks.seen)):
-            for column in range(2):
-                ranks.seen[d, column] = ranks.told[d, column]
-    least = NEVER
-    for d in range(len(ranks.seen)):
-        score = WEIGHT * ranks.seen[d, WAITING] + ranks.seen[d, RUNNING]
-        if score < least:
-            least, chosen = score, np.int64(d)
-    ranks.seen[chosen, WAITING] += 1
-    return chosen
+        s.turn = (chosen + 1) % count
+    else:
+        if now >= s.learns_us:
+            s.learns_us = now + TOLD_US
+            for rank in range(count):
+                for column in range(2):
+                    ranks.seen[rank, column] = ranks.told[rank, column]
+        least = NEVER
+        for rank in range(count):
+            score = WEIGHT * ranks.seen[rank, WAITING] + ranks.seen[rank, RUNNING]
+            if score < least:
+                least, chosen = score, np.int64(rank)
+        ranks.seen[chosen, WAITING] += 1
+    lane = chosen
+    for other in range(chosen, states.size, count):
+        if held(states[other]) < held(states[lane]):
+            lane = np.int64(other)
+    return lane
+
+
+@inlined
+def held(s):  # type: ignore[no-untyped-def]
+    """The requests that a lane has."""
+    return s.waiting + s.running
 
 
 @njit
 def wake(ranks, states, d, now):  # type: ignore[no-untyped-def]
-    """Rank `d` has a request: unless a step is scheduled, it and those that step with it begin one."""
+    """Lane `d` has a request: unless a step is scheduled, it and those that step with it begin one."""
     if states[d].pending:
         return
-    for other in range(states.size):
-        if ranks.together or other == d:
-            states[other].pending, states[other].step_us = 1, now
+    low, high = members(ranks, d)
+    for other in range(low, high):
+        states[other].pending, states[other].step_us = 1, now
+
+
+@inlined
+def members(ranks, d):  # type: ignore[no-untyped-def]
+    """The first of the lanes that step with lane `d`, and the one after the last."""
+    count = len(ranks.seen)
+    return (d // count * count, d // count * count + count) if ranks.together else (d, d + 1)
 
 
 @njit
 def tell(ranks, states, low, high):  # type: ignore[no-untyped-def]
-    """Ranks `low` to `high` tell how many requests they have. Returns how many those are in all."""
-    count = np.int64(0)
+    """The ranks of lanes `low` to `high` tell how many requests they have. Returns how many these lanes have."""
+    count, total = len(ranks.told), np.int64(0)
     for d in range(low, high):
-        ranks.told[d, WAITING], ranks.told[d, RUNNING] = states[d].waiting, states[d].running
-        count += states[d].waiting + states[d].running
-    return count
+        total += held(states[d])
+        waiting, running = np.int64(0), np.int64(0)
+        for lane in range(d % count, states.size, count):
+            waiting += states[lane].waiting
+            running += states[lane].running
+        ranks.told[d % count, WAITING], ranks.told[d % count, RUNNING] = waiting, running
+    return total
+
+
+@njit
+def through(free_us, now, us):  # type: ignore[no-untyped-def]
+    """When a step of `us` that begins `now` has passed all stages, which are given it."""
+    stages = free_us.size
+    for i in range(stages):
+        now = max(now, free_us[i]) + us * (i + 1) // stages - us * i // stages
+        free_us[i] = now
+    return now
 
 
 @inlined
@@ -151,12 +189,12 @@ def kept(row):  # type: ignore[no-untyped-def]
 def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_step):  # type: ignore[no-untyped-def]
     """Run until nothing is left to happen or the horizon (DONE), step `last_step` (MORE), or more keys (ROOM).
 
-    The arguments are those of `exact_clock` with one row for each rank; rank 0 also keeps what belongs to the queue:
+    The arguments are those of `exact_clock` with one row for each lane; lane 0 also keeps what belongs to the queue:
     its tail, and the clients that may give up.
     """
     #   now, dt      time of the event, and duration of the step, us
-    #   low, high    the ranks of the step
-    #   own, every   new tokens of a rank, and of all ranks of the step
+    #   low, high    the lanes of the step; free_us, the stages that it passes
+    #   own, every   new tokens of a lane, and of all lanes of the step
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters[0]
     n, widest, size, logging = queued_us.size, w.table.shape[2], states.size, log.us.size > 0
     first, all_states = states[0], ranks.state[0]
@@ -172,12 +210,11 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
 
         # The next event: of several at one time the arrival first, then the step, then the client that gives up.
         arrival = queued_us[first.tail] if first.tail < n else NEVER
-        step, low, high = NEVER, np.int64(0), np.int64(size)
+        step, low, high = NEVER, np.int64(0), np.int64(0)
         for d in range(size):
             if states[d].pending and states[d].step_us < step:
                 step = states[d].step_us
-                if not ranks.together:
-                    low, high = np.int64(d), np.int64(d + 1)
+                low, high = members(ranks, d)
         quit_us = deadline_us[quitters[first.quitter]] if first.quitter < first.quitters else NEVER
         now = min(arrival, step, quit_us)
         if cl.closed:
@@ -192,8 +229,8 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         if arrival == now:
             r = first.tail
             first.tail += 1
-            d = route(ranks, now)
-            ranks.rank[r] = d
+            d = route(ranks, states, now)
+            ranks.lane[r] = d
             w.outcome[d, r] = UNFINISHED
             if not rules.patient and deadline_us[r] > 0 and deadline_us[r] <= now:
                 w.outcome[d, r] = GAVE_UP
@@ -208,7 +245,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         if step != now:
             r = quitters[first.quitter]
             first.quitter += 1
-            d = ranks.rank[r]
+            d = ranks.lane[r]
             if w.outcome[d, r] == UNFINISHED:
                 first.last_us = max(first.last_us, now)
                 give_up(batch_of(w, d), cache_of(c, d), states[d], log_of(log, d), reach[d], r)
@@ -220,6 +257,11 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         if tell(ranks, states, low, high) == 0:
             for d in range(low, high):
                 states[d].pending = 0
+            continue
+        free_us = ranks.free_us[low % len(ranks.seen)]
+        if free_us.size > 1 and free_us[0] > now:  # another batch is in the first stage
+            for d in range(low, high):
+                states[d].step_us = free_us[0]
             continue
 
         every = np.int64(0)
@@ -235,12 +277,14 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             if own == 0 and every > 0:
                 continue
             if ranks.together:
-                t.values[t.unequal] = every - size * own
+                t.values[t.unequal] = every - (high - low) * own
             us = duration(q, rules, batch_of(w, d), states[d], t, plan)
             if us < 0:
                 first.offending = states[d].offending
                 return HOSTILE
             dt = max(dt, us)
+        if free_us.size > 1:
+            dt = through(free_us, now, dt) - now
         all_states.steps += high - low
         left = np.int64(0)
         for d in range(low, high):

@@ -127,12 +127,12 @@ def run_clock(
         return queue, no_clients(queue)
 
     rules = Rules(
-        max_seqs=limits.max_seqs,
+        max_seqs=-(-limits.max_seqs // limits.stages),
         budget=limits.budget,
         threshold=limits.threshold,
         chunked=limits.chunked,
         block=limits.block,
-        blocks=min(limits.blocks, load.written) if load.ample else limits.blocks,
+        blocks=min(limits.blocks, load.written) if load.ample else limits.blocks // limits.stages,
         horizon_us=limits.horizon_us,
         caching=limits.caching,
         watch=not (load.ample or (in_order and load.roomy)),
@@ -141,7 +141,7 @@ def run_clock(
         hostile_stops=stop_when_hostile,
     )
     queue, clients = filled()
-    if limits.ranks > 1:
+    if limits.lanes > 1:
         return _ordered(_on_ranks(load, queue, clients, rules, steps, account, progress, order), order, clients)
     if not force_exact and _may_be_fast(load, queue):
         run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
@@ -295,15 +295,15 @@ def _on_ranks(
     progress: Progress | None,
     order: np.ndarray | None,
 ) -> ClockRun:
-    """The run of several ranks, see ranks.py."""
-    n, ranks = len(q.queued_us), load.limits.ranks
-    chunk = CHUNK // ranks if wanted else CHUNK  # steps of all ranks; each rank has a log
+    """The run of several ranks or stages, see ranks.py."""
+    n, lanes = len(q.queued_us), load.limits.lanes
+    chunk = CHUNK // lanes if wanted else CHUNK  # steps of all lanes, each of which has a log
     work, cache, state = _unused(load, q, cl, rules)
-    work = Exact(*(np.stack([column] * ranks) for column in work))
+    work = Exact(*(np.stack([column] * lanes) for column in work))
     work.outcome[:] = ELSEWHERE
-    cache, state = Cache(*(np.stack([column] * ranks) for column in cache)), np.repeat(state, ranks)
-    parts, times, status = new_ranks(ranks, n, load.limits.together), _no_times(n), MORE
-    logs = [Gaps(wanted) for _ in range(ranks)]
+    cache, state = Cache(*(np.stack([column] * lanes) for column in cache)), np.repeat(state, lanes)
+    parts, times, status = new_ranks(load.limits, n), _no_times(n), MORE
+    logs = [Gaps(wanted) for _ in range(lanes)]
     while status in (MORE, ROOM):
         if status == ROOM:
             cache = _with_room(cache)
@@ -318,7 +318,7 @@ def _on_ranks(
         if progress:
             progress(int(state[0]["tail"]))
     _check(status, state, rules, cl.row if cl.closed else order)
-    outcome = work.outcome[parts.rank, np.arange(n)]
+    outcome = work.outcome[parts.lane, np.arange(n)]
     return _ended(state, outcome, cache.counts.sum(axis=0), times, logs, wanted)
 
 

@@ -67,7 +67,8 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     blocks = engine.total_kv_blocks
     if blocks is None:
         held = (n.unrouted * weight_bytes + routed + n.tables * 2 + model.extra_weights_gib * GIB) / tp
-        blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token, where)
+        stages = engine.pipeline_parallel  # each holds its share of the layers, and their KV cache
+        blocks = kv_blocks(gpu, engine, held / stages, kv_bytes_per_token / stages, where)
     host_peak = flops_per_us
     if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
         host_peak = gpu.fp8_tflops * 1e6
@@ -131,7 +132,7 @@ def _ranks(engine: Engine) -> tuple[int, int, int]:
 
 
 def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
-    """Raise InputError for degrees that vLLM has not, and for those that are not replayed."""
+    """Raise InputError for degrees that vLLM has not."""
     e = Section(where, "engine", {})
     every, ep = engine.tensor_parallel * engine.data_parallel, engine.expert_parallel
     if ep not in (1, every):
@@ -139,9 +140,9 @@ def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
         raise e.error("expert_parallel", problem, f"give {every}: vLLM spreads experts over all GPUs or none")
     if ep > 1 and not a.experts:
         raise e.error("expert_parallel", f"is {ep}, and the model has no routed experts", "leave it out")
-    if engine.pipeline_parallel > 1:
-        problem = f"is {engine.pipeline_parallel}: batches of several stages at once are not replayed"
-        raise e.error("pipeline_parallel", problem, "give 1, and more tensor_parallel or data_parallel")
+    if engine.pipeline_parallel > a.layers:
+        problem = f"is {engine.pipeline_parallel}, and the model has {a.layers} layers"
+        raise e.error("pipeline_parallel", problem, "give at most as many stages")
 
 
 def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:

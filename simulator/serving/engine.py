@@ -80,7 +80,11 @@ class Engine:
         most=MOST_GPUS,
     )
     pipeline_parallel: int = setting(
-        1, "stages of layers; only 1 is replayed", "", "more than 1 is refused", most=MOST_GPUS
+        1,
+        "stages of layers, each on GPUs of its own",
+        "",
+        "as many batches in flight, each with its share of the limits; see docs/concepts.md",
+        most=MOST_GPUS,
     )
     max_num_seqs: int = setting(
         128,

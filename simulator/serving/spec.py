@@ -149,8 +149,9 @@ class Spec:
 
         rate: requests/s of a load that has one; concurrency: clients of a closed one.
 
-        A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU or the TP
-        degree changes. Raises InputError for an unknown name or a value out of range.
+        A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU, the TP
+        degree or the ranks change, and expert parallelism goes on over all GPUs. Raises InputError for an unknown name
+        or a value out of range.
 
         >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
         >>> chat.vary(tp=2, max_num_seqs=64).to_entry()["engine"]
@@ -162,8 +163,10 @@ class Spec:
         to_model = read_model(names) if model else self.model
         to_gpu = read_hardware(names) if hardware else self.gpu
         notes = self.notes
-        here = self.model.name, self.gpu.name, self.engine.tensor_parallel
-        there = to_model.name, to_gpu.name, settings.get("tensor_parallel", 1)
+        if self.engine.expert_parallel > 1 and "expert_parallel" not in engine:  # over all GPUs again
+            settings["expert_parallel"] = settings.get("tensor_parallel", 1) * (settings.get("data_parallel") or 1)
+        here = self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.data_parallel
+        there = to_model.name, to_gpu.name, settings.get("tensor_parallel", 1), settings.get("data_parallel") or 1
         if self.engine.total_kv_blocks is not None and "total_kv_blocks" not in engine and here != there:
             settings["total_kv_blocks"] = None
             on = f" on {self.gpu.name}" if to_gpu.name != self.gpu.name else ""

@@ -108,6 +108,9 @@ def test_kv_blocks_of_a_rank_by_hand() -> None:
         assert f["kv_blocks"] == (room - 2 * rest / tp - 2 * experts / 4) // block - 1
         assert f["experts_us"] == pytest.approx(2 * experts / 4 / BYTES)
         assert [f[name] for name in ("tp", "dp", "ep", "pp", "gpus")] == [tp, dp, ep, 1, 4]
+    staged = facts("mixtral-8x7b", Engine(tensor_parallel=2, pipeline_parallel=2))  # half of the layers each
+    block = 16 * 2 * 16 * 4 * 128 * 2
+    assert staged["kv_blocks"] == (room - (2 * rest + 2 * experts) / 4) // block - 1
     dense = facts("llama-2-7b", Engine(data_parallel=4))  # each rank is a replica
     assert dense["kv_blocks"] == facts("llama-2-7b", Engine())["kv_blocks"]
 
@@ -117,7 +120,7 @@ def test_kv_blocks_of_a_rank_by_hand() -> None:
     [
         ("mixtral-8x7b", Engine(tensor_parallel=2, data_parallel=2, expert_parallel=2), "must be 1 or .* 4, got 2"),
         ("llama-2-7b", Engine(data_parallel=2, expert_parallel=2), "is 2, and the model has no routed experts"),
-        ("llama-2-7b", Engine(pipeline_parallel=2), "is 2: batches of several stages"),
+        ("llama-2-7b", Engine(pipeline_parallel=33), "is 33, and the model has 32 layers"),
     ],
 )
 def test_degrees_that_no_engine_has_are_refused(model: str, engine: Engine, problem: str) -> None:

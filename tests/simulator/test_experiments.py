@@ -171,11 +171,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("engine.data_parallel_size", 2, "engine.data_parallel_size is not a known key: it is called data_parallel here"),
     ("engine.enable_expert_parallel", True, "here expert_parallel is the number of GPUs over which experts are spread"),
     ("engine.expert_parallel", 2, "engine.expert_parallel must be 1 or tensor_parallel x data_parallel, 1, got 2"),
-    (
-        "engine.pipeline_parallel",
-        2,
-        "engine.pipeline_parallel is 2: batches of several stages at once are not replayed",
-    ),
+    ("engine.pipeline_parallel", 999, "engine.pipeline_parallel is 999, and the model has 32 layers"),
     ("engine.enable_lora", True, "engine.enable_lora is not a known key: it is not modelled"),
     (
         "engine.kv_cache_dtype",

@@ -193,6 +193,44 @@ def test_no_request_is_lost(load: Load, step: str, ranks: int, clients: int) -> 
     assert len(ended) == (load.accepted & sent).sum()
 
 
+def staged(load: Load, stages: int, ranks: int = 1, together: bool = False) -> Load:
+    return replace(load, limits=replace(load.limits, stages=stages, ranks=ranks, together=together))
+
+
+def test_a_batch_waits_for_the_stages_of_the_one_ahead() -> None:
+    """Two stages of 500 us: the second request begins when the first one has passed the first stage. Then each has a
+    token every 1,000 us: the stages are never both idle."""
+    seen = replay_bound(staged(burst([10, 10], [3, 3]), 2), bound_of(STEADY))
+    assert seen.ttft_us.tolist() == [1_000, 1_500] and seen.e2e_us.tolist() == [3_000, 3_500]
+
+
+def test_a_longer_batch_holds_up_the_one_behind_it() -> None:
+    """Prompts of 40 and 10 tokens take 4,000 and 1,000 us, 2,000 and 500 in a stage: the second begins at 2,000, waits
+    for the second stage until 4,000 and ends at 4,500. The first one's decode of 50 us in a stage begins at 4,000 and
+    waits until 4,500 too."""
+    seen = replay_bound(staged(burst([40, 10], [2, 1]), 2), bound_of("def step_time(b, s): return 100 * b.tokens"))
+    assert seen.ttft_us.tolist() == [4_000, 4_500] and seen.e2e_us.tolist() == [4_550, 4_500]
+
+
+def test_a_single_request_takes_as_long_in_stages_as_without() -> None:
+    one, two = (replay_bound(staged(burst([50], [9]), stages), bound_of(ALONE)) for stages in (1, 4))
+    assert (one.ttft_us.tolist(), one.e2e_us.tolist()) == (two.ttft_us.tolist(), two.e2e_us.tolist())
+
+
+@pytest.mark.parametrize(("ranks", "together"), [(1, False), (2, False), (2, True)])
+def test_stages_serve_more_of_what_grows_with_the_batch(ranks: int, together: bool) -> None:
+    """Steps in proportion to the batch: two stages serve nearly twice as much, and every request ends."""
+    bound = bound_of("def step_time(b, s): return 10 + 100 * b.batch_size")
+    lasting = []
+    for stages in (1, 2):
+        seen = replay_bound(staged(closed_load(1, False), stages, ranks, together), bound, account=True)
+        assert seen.completed.all()
+        ends = seen.requests.arrival_us + seen.e2e_us
+        assert 0.9 * 16 < seen.e2e_us.sum() / ends.max() <= 16
+        lasting.append(ends.max())
+    assert 1.5 < lasting[0] / lasting[1] < 2.1
+
+
 def test_a_hostile_step_of_any_rank_stops_the_replay() -> None:
     load = on_ranks(burst([10, 50], [3, 3]), 2, True)
     with pytest.raises(HostileStep, match="would last -10 us"):
