@@ -76,8 +76,6 @@ def rows_of(folder: Path) -> list[ServingRow]:
 def _row(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> ServingRow:
     experiment, missing = None, ""
     try:
-        if int(raw["attention_dp"]) > 1:
-            raise InputError("attention data parallelism")
         experiment = deploy(read_spec(entry_of(raw, configs), raw["id"]))
     except InputError as e:
         missing = str(e).removeprefix(f"{raw['id']}: ")
@@ -86,11 +84,17 @@ def _row(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> ServingRo
 
 
 def entry_of(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> JsonObject:
-    """The run as an entry of an experiments file. Empty settings are vLLM's own of that version and GPU."""
+    """The run as an entry of an experiments file. Empty settings are vLLM's own of that version and GPU.
+
+    Of rows with attention_dp, the ranks share the GPUs that tp counts, with whole experts spread over all of these.
+    """
     files = configs.get(f"{raw['model']} ({raw['weights']})") or configs[raw["model"]]
     config = with_quant_file(files["config.json"], files.get("hf_quant_config.json", {}))
+    gpus, ranks = int(raw["tp"]), int(raw["attention_dp"])
     engine: JsonObject = {
-        "tensor_parallel": int(raw["tp"]),
+        "tensor_parallel": gpus // ranks,
+        **({"data_parallel": ranks} if ranks > 1 else {}),
+        **({"expert_parallel": gpus} if int(raw["moe_ep"] or 1) > 1 else {}),
         "gpu_memory_utilization": float(raw["gpu_memory_utilization"] or 0.9),
     }
     engine |= {key: int(raw[key]) for key in FLAGS if raw[key]}

@@ -46,7 +46,7 @@ MARKS = {
     "eager": "kernels of many small launches, which may take longer without a captured graph",
     "queueing": "offered to queueing_time where kernels are measured",
     "step_only": "a scale that queueing_time is not offered",
-    "no_cost": "a limit or switch of the engine that proposals leave out: constant or confounded in the shipped runs",
+    "no_cost": "of a limit or setting of the engine, left out by proposals: constant or confounded in the shipped runs",
     "norm": "proposals divide other fields of its unit by it",
     "component": "a part of a step that a diagnosis shows",
     "shape": "tells the deployments of a diagnosis apart",
@@ -67,6 +67,9 @@ b.prefill_tokens (token): new prompt tokens
   raw; from batch.prefill_tokens; paper18; threshold; presence; plain
 b.tokens (token): all new tokens
   from batch.scheduled_tokens; = b.prefill_tokens + b.decode_reqs; threshold; count; plain
+b.all_tokens (token): new tokens of all data-parallel ranks together, without padding, which meet at the experts: in a
+    batch that is seen alone, as many of each rank; in a replay of a mixture of experts, the true ones
+  = s.dp * b.tokens; no_cost
 b.max_prefill_chunk (token): largest prompt chunk
   raw; from request.scheduled_tokens_this_step; plain
 b.prefill_pairs (token**2): token pairs attended in prefill: sum NN*PI + NN*(NN+1)/2
@@ -85,9 +88,9 @@ b.kv_decode_mean (token): mean PI over decodes
   = b.kv_decode_sum / b.decode_reqs; paper18; plain
 b.kv_decode_max (token): largest PI over decodes
   raw; from request.num_computed_tokens; context; paper18; plain
-b.experts_fraction (one): expected share of distinct experts that the step's tokens touch:
-    1 - (1 - active_experts/experts)**tokens; 0 for dense models
-  opcode s.active_experts s.experts b.tokens; correction
+b.experts_fraction (one): expected share of distinct experts that the tokens of all ranks touch:
+    1 - (1 - active_experts/experts)**all_tokens; 0 for dense models
+  opcode s.active_experts s.experts b.all_tokens; correction
 b.graph_batch (request): decode batch padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8); the
     true size without a graph, or with prefill present
   opcode b.prefill_reqs b.decode_reqs b.uncaptured
@@ -158,10 +161,10 @@ b.kernel_small_us (us): launches around routed experts, quantization of activati
   curve small at b.graph_tokens; eager
 b.kernel_moe_us (us): measured routed experts of all layers in 16 bits, else 0. At the true tokens: padding is all
     alike and touches no experts of its own
-  curve moe at b.tokens; eager
+  curve moe at b.all_tokens; eager
 b.kernel_moe_quantized_us (us): measured routed experts of all layers with quantized weights, which are other kernels;
     else 0
-  curve moe_quantized at b.tokens; eager
+  curve moe_quantized at b.all_tokens; eager
 b.kernel_router_us (us): measured routers of all layers
   curve router at b.graph_tokens; plain
 b.kernel_allreduce_us (us): measured all-reduces, two a layer; 0 at tp 1
@@ -242,6 +245,14 @@ s.tp (one): tensor parallelism
   from exp-config.yaml tensor_parallelism; example 2; least 1; paper18; scale 14; plain
 s.tp_log2 (one): log2(tp)
   example 1; least 0; count; scale 4; size; queueing; plain
+s.dp (one): data parallelism: ranks, each with a scheduler, a KV cache and `tp` GPUs of its own
+  from --engine data_parallel; example 1; least 1; no_cost; plain
+s.ep (one): expert parallelism: GPUs over which whole experts are spread; 1: each expert is split over all GPUs
+  from --engine expert_parallel; example 1; least 1; no_cost; plain
+s.pp (one): pipeline parallelism: stages of layers
+  from --engine pipeline_parallel; example 1; least 1; no_cost; plain
+s.gpus (one): GPUs of the deployment: tp * dp * pp
+  from --engine data_parallel; example 2; least 1; no_cost; plain
 s.is_moe (one): 1 with routed experts
   from config.json; example 1; least 0; paper18; scale 9; switch; plain
 s.is_fp8 (one): 1 with FP8 weights

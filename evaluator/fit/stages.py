@@ -56,7 +56,8 @@ class Stages:
 def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stages:
     """All load stages in order; the summary of an experiment with a single stage may stand for the stage.
 
-    A replay of each load at the observed pace shows which prompts the cache holds.
+    A replay of each load at the observed pace shows which prompts the cache holds. Rates, decodes and prompts are those
+    of the mean data-parallel rank and batch in flight.
     """
     rows: list[list[float]] = []
     observed, histograms = list[list[float]](), list[np.ndarray]()
@@ -76,6 +77,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
                 bins[0, BIN_INPUT] = prompt
             histograms.append(bins)
             rate, computed = offered[j] / 1e6, new[later]
+            rate /= load.limits.lanes
             requests = rate, output, prompt, _mean(computed[computed > 0]), _mean(computed == 0)
             limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
             n = rate * (output - 1) * means[2] * 1e3
@@ -139,15 +141,14 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int) -
     square += 2.0 * np.arange(steps) * over(first, end, inputs - first.astype(float)) + n * np.square(np.arange(steps))
     prompt = over(start, first, inputs.astype(float))
     earlier = over(start, first, (new[done] - new[done] / parts) / 2.0)
-    columns = n, k, tokens, earlier, prompt, context, square
+    columns = np.array([n, k, tokens, earlier, prompt, context, square]) / run.load.limits.lanes  # of the mean one
     weights = over(sent, first, share), over(sent, end, share), over(first, end, of_token)
     # the step that is missed has the decodes alone, as those that run when a request comes go on
     missed = np.bincount(sent, share / 2.0, steps)[:steps] * (n > 0)
-    alone = n, 0.0 * k, 0.0 * tokens, 0.0 * earlier, 0.0 * prompt, context, square
-    both = [np.concatenate(pair) for pair in zip(columns, alone, strict=True)]
+    alone = columns * np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0])[:, None]
     none = np.zeros(steps)
     every = [np.concatenate(pair) for pair in zip(weights, (missed, missed, none), strict=True)]
-    return _binned(np.array(both), np.array(every))
+    return _binned(np.concatenate([columns, alone], axis=1), np.array(every))
 
 
 def _step_numbers(start: np.ndarray, end: np.ndarray, pace_us: int) -> Callable[[np.ndarray], np.ndarray]:

@@ -226,9 +226,14 @@ def alike(deployments: Sequence[Deployment]) -> tuple[str, ...]:
 
 
 def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
-    """A line for each of these experiments whose engine has a setting that the host has not."""
-    text = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
-    return tuple(f"{e.id}: {text}" for e in experiments if not e.engine.chunked_prefill)
+    """A line for each setting of these experiments' engines that the host has not."""
+    whole = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
+    ranks = "the host's backend sees the batch of one rank, and counts its tokens for each of the others too"
+    return (
+        *(f"{e.id}: {whole}" for e in experiments if not e.engine.chunked_prefill),
+        *(f"{e.id}: {ranks}" for e in experiments if e.engine.data_parallel > 1),
+        *(f"{e.id}: the host has no pipeline stages" for e in experiments if e.engine.pipeline_parallel > 1),
+    )
 
 
 def print_emitted(emitted: Emitted, notes: Sequence[str]) -> None:

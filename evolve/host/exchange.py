@@ -103,6 +103,9 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
     A warning says how that changes the prefix cache and the mean TTFT.
     """
     requests = work.load.requests
+    if work.load.limits.lanes > 1:
+        text = "data_parallel or pipeline_parallel: a case for the host has one rank of one stage"
+        raise InputError(f"{work.where}: {text}. Export one without.")
     if not work.load.limits.caching:  # then equal prompts count as different
         none = np.full(len(requests), -1, np.int32)
         requests = replace(requests, prompt=none, group=none, chains=None)

@@ -43,6 +43,11 @@ class Setting:
     max_num_seqs: int
     max_num_batched_tokens: int
     weights: str | None = None
+    groups: int = 1  # of `tp` GPUs: data-parallel ranks times pipeline stages
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.groups
 
     @property
     def level(self) -> float | None:
@@ -109,7 +114,11 @@ class Axes:
         its engine."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
         weights = self.weights or (engine.quantization,)
-        return (Setting(None, None, *each) for each in product(self.hardware or (hardware,), *every, weights))
+        combinations = product(self.hardware or (hardware,), *every, weights)
+        return (
+            replace(Setting(None, None, *values), groups=engine.gpus // engine.tensor_parallel)
+            for values in combinations
+        )
 
 
 def setting_of(experiment: Experiment) -> Setting:
@@ -117,7 +126,8 @@ def setting_of(experiment: Experiment) -> Setting:
     workload = experiment.workload
     engine = (getattr(experiment.engine, name) for name in (*ENGINE.values(), "quantization"))
     users = max(stage.users or 0 for stage in workload.stages) or None
-    return Setting(mean_rate(workload), users, experiment.hardware, *engine)
+    setting = Setting(mean_rate(workload), users, experiment.hardware, *engine)
+    return replace(setting, groups=experiment.engine.gpus // experiment.engine.tensor_parallel)
 
 
 def figure(value: float) -> str:

@@ -37,15 +37,15 @@ class StageNeed:
     replicas: int | None
     run: Observation | None
 
-    def to_json(self, tp: int) -> JsonObject:
-        """With the GPUs of replicas of `tp` GPUs each."""
+    def to_json(self, gpus: int) -> JsonObject:
+        """With the GPUs of replicas of `gpus` each."""
         return {
             "stage": self.number,
             "begins_s": self.begins_s,
             "duration_s": self.duration_s,
             "rate_rps": self.rate_rps,
             "replicas": self.replicas,
-            "gpus": self.replicas * tp if self.replicas else None,
+            "gpus": self.replicas * gpus if self.replicas else None,
             **{name: asdict(getattr(self.run, name)) if self.run else None for name in LATENCIES},
             "completed": self.run.completed if self.run else None,
             "failed": self.run.failed if self.run else None,
@@ -65,13 +65,13 @@ class ByStage:
         """The length of the load."""
         return sum(need.duration_s for need in self.needs) / HOUR_S
 
-    def gpu_hours(self, tp: int) -> tuple[float, float] | None:
-        """GPU hours of replicas of `tp` GPUs, if `every` of them run all the time, and if in each stage as many run as
-        it needs. None if no number is enough."""
+    def gpu_hours(self, gpus: int) -> tuple[float, float] | None:
+        """GPU hours of replicas of `gpus` each, if `every` one runs all the time, and if each stage has as many as it
+        needs. None if no number is enough."""
         if self.every is None:
             return None
         following_s = sum((need.replicas or 0) * need.duration_s for need in self.needs)
-        return self.every * tp * self.hours, tp * following_s / HOUR_S
+        return self.every * gpus * self.hours, gpus * following_s / HOUR_S
 
 
 def by_stage(

@@ -41,11 +41,11 @@ def curves_of(source: Source, experiments: Sequence[Experiment], seeds: Sequence
 
 def _curve(source: Source, e: Experiment, seeds: Sequence[int]) -> Curve:
     assert e.spec
-    own, tp = tuple(stage.users or 1 for stage in e.workload.stages), e.engine.tensor_parallel
+    own, gpus = tuple(stage.users or 1 for stage in e.workload.stages), e.engine.gpus
     levels = {2**i for i in range(max(LEAST, *own).bit_length())} | set(own)
     [block] = sweep(source, [e.spec], seeds, Axes(concurrency=tuple(sorted(levels))), (), Line(True)).blocks
     predicted = [
-        CurvePoint(setting.concurrency or 1, 1e3 / run.itl_ms.mean, figures.output_tokens_per_s / tp)
+        CurvePoint(setting.concurrency or 1, 1e3 / run.itl_ms.mean, figures.output_tokens_per_s / gpus)
         for setting, figures in block.predicted
         if (run := figures.run) and run.itl_ms.mean
     ]
@@ -54,5 +54,5 @@ def _curve(source: Source, e: Experiment, seeds: Sequence[int]) -> Curve:
         itl, ttft = seen.itl_ms.mean, seen.ttft_ms.mean
         if itl and ttft is not None:
             e2e_ms = seen.e2e_ms.mean or ttft + itl * (tokens - 1.0)
-            measured.append(CurvePoint(stage.users or 1, 1e3 / itl, stage.rate_at(e2e_ms) * tokens / tp))
+            measured.append(CurvePoint(stage.users or 1, 1e3 / itl, stage.rate_at(e2e_ms) * tokens / gpus))
     return Curve(e.id, own, tuple(predicted), tuple(measured))

@@ -55,7 +55,7 @@ class ProbeRun:
     @property
     def gpu_minutes(self) -> float:
         seconds = duration_s(self.experiment.workload)
-        return self.experiment.engine.tensor_parallel * seconds / 60.0
+        return self.experiment.engine.gpus * seconds / 60.0
 
     @property
     def load_generator(self) -> JsonObject:

@@ -35,8 +35,8 @@ def figures_of(
     fails = _fails(prediction, limits)
     most_running = max(map(_most_running, replays))
     full = []
-    if most_running == e.engine.max_num_seqs:
-        full.append(f"max_num_seqs {most_running} is reached: a larger one may serve more")
+    if most_running == e.engine.max_num_seqs * e.engine.data_parallel:
+        full.append(f"max_num_seqs {e.engine.max_num_seqs} is reached: a larger one may serve more")
     return SweepFigures(
         prediction=prediction,
         offered_rps=float(np.mean(in_time) / arriving_s),

@@ -128,7 +128,7 @@ class Block:
     @property
     def gpus_every_stage(self) -> int | None:
         """The fewest GPUs with which everything holds in every stage; None if there are none, or only one stage."""
-        return self.by_stage.every * self.setting.tp if self.by_stage and self.by_stage.every else None
+        return self.by_stage.every * self.setting.gpus if self.by_stage and self.by_stage.every else None
 
     @property
     def knee(self) -> Knee | None:
@@ -214,7 +214,7 @@ class Sweep:
     def gpus(self, block: Block, rate_rps: float | None) -> int | None:
         """The number of GPUs of these replicas on the deployment of a block."""
         count = self.replicas(rate_rps)
-        return count * block.setting.tp if count else None
+        return count * block.setting.gpus if count else None
 
     def to_json(self) -> JsonObject:
         return {
@@ -255,7 +255,7 @@ def _row_json(result: Sweep, block: Block, row: SweepRow) -> JsonObject:
 
 
 def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
-    hours = block.by_stage.gpu_hours(block.setting.tp) if block.by_stage else None
+    hours = block.by_stage.gpu_hours(block.setting.gpus) if block.by_stage else None
     return {
         "experiment": block.experiment,
         **block.setting.deployed,
@@ -281,4 +281,4 @@ def _stages_json(block: Block) -> list[JsonObject]:
     """The needs of every stage; none for a load of one."""
     about = {"experiment": block.experiment, **block.setting.deployed}
     needs = block.by_stage.needs if block.by_stage else ()
-    return [{**about, **need.to_json(block.setting.tp)} for need in needs]
+    return [{**about, **need.to_json(block.setting.gpus)} for need in needs]

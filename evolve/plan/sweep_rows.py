@@ -120,6 +120,6 @@ def _stage_row(result: Sweep, block: Block, need: StageNeed) -> dict[str, object
         **block.setting.deployed,
         **figures_of(need.run),
         "holds": count is not None,
-        "needed_gpus": count * block.setting.tp if count else None,
+        "needed_gpus": count * block.setting.gpus if count else None,
         "needed_gpus_every_stage": block.gpus_every_stage,
     }

@@ -188,8 +188,8 @@ def _capacity(result: Sweep) -> Table:
 
 def _served(result: Sweep, block: Block) -> list[str]:
     """The cells of a deployment about the rates that it serves."""
-    tp, knee = block.setting.tp, block.knee
-    cells = [result.label(block), str(tp)]
+    gpus, knee = block.setting.gpus, block.knee
+    cells = [result.label(block), str(gpus)]
     if knee is None:
         return [*cells, "impossible"]
     shown = _short if result.load_rps else rate_figure  # given rates are shown as they were given
@@ -198,7 +198,9 @@ def _served(result: Sweep, block: Block) -> list[str]:
         # all holds at the highest rate, too; with a load every rate is one that holds at least
         return f"{shown(rate)}{_or_more(result, knee, rate)}" if rate else "none"
 
-    per_gpu = f"{_short(knee.holds_up_to / tp)}{_or_more(result, knee, knee.holds_up_to)}" if knee.holds_up_to else "-"
+    per_gpu = (
+        f"{_short(knee.holds_up_to / gpus)}{_or_more(result, knee, knee.holds_up_to)}" if knee.holds_up_to else "-"
+    )
     likely = [_doubted(text(knee.likely), knee)] if result.intervals else []
     return [*cells, text(knee.holds_up_to), per_gpu, text(knee.sure) if knee.drawn else "-", *likely]
 
@@ -396,14 +398,14 @@ def _print_by_stage(result: Sweep, explain: bool = False) -> list[str]:
             prose(_whole_run_only(result, block, stages, count), "bold")
     for ident in dict.fromkeys(block.experiment for block, _ in blocks):
         of_one = [(block, stages) for block, stages in blocks if block.experiment == ident]
-        least, stages = min(of_one, key=lambda pair: (pair[1].gpu_hours(pair[0].setting.tp) or (0.0, math.inf))[1])
+        least, stages = min(of_one, key=lambda pair: (pair[1].gpu_hours(pair[0].setting.gpus) or (0.0, math.inf))[1])
         show(_stage_table(result, least, stages))
         if few := _few(result.limits, stages):
             note(few)
         if explain:
             note(STAGES_LEGEND if len(of_one) == 1 else STAGES_LEGEND + OTHERS)
     for block, stages in blocks:
-        if hours := stages.gpu_hours(block.setting.tp):
+        if hours := stages.gpu_hours(block.setting.gpus):
             peak = f"{stages.hours:.3g} h with {counted(stages.every or 0, 'replica')}: {hours[0]:.4g} GPU hours"
             prose(f"{result.label(block)}: {peak}; following the stages: {hours[1]:.4g}.", "bold")
     return []
@@ -427,13 +429,13 @@ def _stage_table(result: Sweep, block: Block, stages: ByStage) -> Table:
         figures("d", "replicas", "GPUs"),
         figures(".4g", *(f"{limit.latency.upper()} {limit.quantity}" for limit in result.limits)),
     ]
-    rows = [_stage_cells(need, block.setting.tp, result.limits) for need in stages.needs]
+    rows = [_stage_cells(need, block.setting.gpus, result.limits) for need in stages.needs]
     return Table.of(f"Needs of the stages of {result.label(block)}", columns, rows)
 
 
-def _stage_cells(need: StageNeed, tp: int, limits: Sequence[SloLimit]) -> list[object]:
+def _stage_cells(need: StageNeed, gpus: int, limits: Sequence[SloLimit]) -> list[object]:
     begins = str(timedelta(seconds=round(need.begins_s)))
-    counts = [need.replicas, need.replicas * tp] if need.replicas else ["none", None]
+    counts = [need.replicas, need.replicas * gpus] if need.replicas else ["none", None]
     return [need.number, begins, need.rate_rps, *counts, *(limit.of(need.run) for limit in limits)]
 
 

@@ -85,9 +85,9 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if queue:
         lines.append(f"the program predicts a {queue}; `--sweep rate=...` says what one replica serves")
     lines += never_starts(experiment.facts)
-    if (tp := experiment.engine.tensor_parallel) > SERVER:
+    if (gpus := experiment.engine.gpus) > SERVER:
         link = "the slower link between servers is not modelled"
-        lines.append(f"tp {tp}: most servers have at most {SERVER} GPUs, and {link}")
+        lines.append(f"{gpus} GPUs: most servers have at most {SERVER} GPUs, and {link}")
     if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
         kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"
         lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/plan.md)")
@@ -129,13 +129,13 @@ def _kernels_too_fast(program: Program, experiments: Sequence[Experiment]) -> li
     curves = {name for _, name in assemble(program).curves}
     worst: tuple[float, str] | None = None
     count = 0
-    for e in {(e.model, e.hardware, e.engine.tensor_parallel): e for e in experiments}.values():
+    for e in {(e.model, e.hardware, e.engine.tensor_parallel, e.engine.data_parallel): e for e in experiments}.values():
         shares = faster_than_datasheet(e.facts.deployed, curves) if e.facts.deployed and curves else {}
         if not shares:
             continue
         count += 1
         name, share = min(shares.items(), key=lambda item: item[1])
-        text = f"{name} of {e.model} on {e.engine.tensor_parallel} {e.hardware}"
+        text = f"{name} of {e.model} on {e.engine.gpus} {e.hardware}"
         worst = min(worst or (1.0, ""), (share, f"{text} are taken as up to {100.0 - 100.0 * share:.0f} % faster"))
     if worst is None:
         return []

@@ -158,9 +158,7 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     mean = {name: float(np.mean([f[name] for f in facts])) for name in facts[0]}
     present = {name for name, size in mean.items() if size}
     step = tuple(
-        f
-        for f in offered
-        if (not measured or f.name in _WITH_KERNELS) and (f.scope == "b" or (f.scope == "s" and f.name not in _UNUSED))
+        f for f in offered if (not measured or f.name in _WITH_KERNELS) and f.scope in "bs" and f.name not in _UNUSED
     )
     queueing = tuple(
         Field(s, n)

@@ -8,6 +8,8 @@ semantics (blis-des-semantics).
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from simulator.clock.batch import (
@@ -192,7 +194,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
 
 @inlined
 def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-def]
-    """4.5: progress and first tokens of the batch from place `first` on. Returns the requests that finish."""
+    """Progress and first tokens of the batch from place `first` on. Returns the requests that finish."""
     finished = np.int64(0)
     for j in range(first, s.running):
         i = w.order[j]
@@ -217,6 +219,83 @@ def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-de
     return finished
 
 
+class Plan(NamedTuple):
+    """A step that is scheduled and has no duration yet. Lengths and contexts in tokens."""
+
+    chunks: Any  # its prompt chunks
+    decodes: Any  # requests that decode in it
+    context: Any  # the sum of their contexts before it
+    ahead: Any  # places of the batch that have their token already: all that ran before if all decode, else 0
+    finished: Any  # above 0 if any of those ends in it
+    reached: Any  # serial number of the last request that got tokens, NEVER: all
+
+
+@inlined
+def schedule(q, rules, w, c, s, log, reach, times, now, k):  # type: ignore[no-untyped-def]
+    """4.2 to 4.4: running requests, then admissions, unless there was a preemption. Returns the plan of step `k`."""
+    finished, ahead, reached = np.int64(0), np.int64(0), NEVER
+    chunks, evicted = NO_CHUNKS, False
+    # all running requests decode, with a token and a free block for each
+    if s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]:
+        decodes, context, ahead = s.running, s.context, s.running
+        tokens_left = np.int64(rules.budget) - decodes
+        finished = decode_all(rules, w, c, s)
+    else:
+        chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k)
+    if not evicted:
+        chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
+    return Plan(chunks, decodes, context, ahead, finished, reached)
+
+
+@inlined
+def duration(q, rules, w, s, t, plan):  # type: ignore[no-untyped-def]
+    """4.5: the step's duration in us, recalled where its composition is known and all chunks start at 0.
+
+    -1 if it is outside [1, 10^10] us and the rules say to stop there.
+    """
+    chunks, context = plan.chunks, plan.context
+    dt, tall = np.int64(-1), np.int64(0)
+    if t.longest or t.spread:
+        tall = single_contexts(q, w, s, t, plan.ahead)
+    if t.lines and chunks.context == 0 and chunks.count <= t.chunks:
+        i = piece_for(
+            t, t.longest, chunks.count, plan.decodes, chunks.tokens, chunks.largest, chunks.pairs, context, tall
+        )
+        dt = np.int64(recall(t.pieces, i, context, tall))
+    if dt < 0:
+        put(
+            t.values,
+            t.raw,
+            chunks.count,
+            plan.decodes,
+            chunks.tokens,
+            chunks.largest,
+            chunks.pairs,
+            chunks.prompts,
+            context + chunks.context,
+            context,
+        )
+        run(t.rows, t.first, t.last, t.values)
+        x = t.values[t.out]
+        dt = np.int64(to_ticks(x, 1))
+        if clamps(x, 1):
+            s.clamped += 1
+            if rules.hostile_stops:
+                s.offending = x
+                dt = np.int64(-1)
+    return dt
+
+
+@inlined
+def finish(q, rules, w, c, cl, s, times, plan, now, k, dt):  # type: ignore[no-untyped-def]
+    """4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions."""
+    s.elapsed += dt
+    if plan.finished + advance(q, w, s, times, k, dt, now + dt, plan.ahead) > 0:
+        complete(q, w, c, cl, s, times, now + dt)
+        if now + dt <= rules.horizon_us:
+            s.last_us = max(s.last_us, now + dt)
+
+
 @njit
 def expect(q, w, s, r):  # type: ignore[no-untyped-def]
     """The client of request `r`, just queued, may give up: put it among those by deadline."""
@@ -235,14 +314,8 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
     # cache, cl the clients that fill the queue, if they do, log and reach what is logged per step. Kept between calls:
     # s, see STATE.
     #
-    #   now, dt      time of the event, and duration of the step, us; dt is -1 while it is not known
+    #   now, dt      time of the event, and duration of the step, us
     #   k            number of this step
-    #   chunks       its prompt chunks
-    #   decodes      requests that decode in it, and the sum of their contexts before it, tokens
-    #   context
-    #   tokens_left  tokens left in its budget
-    #   quiet        True if all running requests decode, with a token and a free block for each
-    #   finished     above 0 if any request finishes in it
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters
     log_us, log_tokens, logging, logged = log.us, log.tokens, log.us.size > 0, log.first[0]
     n, widest = queued_us.size, w.table.shape[1]
@@ -298,61 +371,14 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             s.pending = 0
             continue
 
-        # 4.2 to 4.4: running requests, then admissions, unless there was a preemption
         k = s.step
-        quiet = s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]
-        finished = np.int64(0)
-        if quiet:
-            chunks, evicted, reached = NO_CHUNKS, False, NEVER
-            decodes, context = s.running, s.context
-            tokens_left = np.int64(rules.budget) - decodes
-            finished = decode_all(rules, w, c, s)
-        else:
-            chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k)
-        before = s.running
-        if not evicted:
-            chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
-
-        # 4.5: duration, recalled where the step's composition is known and all chunks start at 0
-        dt, tall = np.int64(-1), np.int64(0)
-        if t.longest or t.spread:
-            tall = single_contexts(q, w, s, t, before if quiet else np.int64(0))
-        if t.lines and chunks.context == 0 and chunks.count <= t.chunks:
-            i = piece_for(
-                t, t.longest, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, context, tall
-            )
-            dt = np.int64(recall(t.pieces, i, context, tall))
+        plan = schedule(q, rules, w, c, s, log, reach, times, now, k)
+        dt = duration(q, rules, w, s, t, plan)
         if dt < 0:
-            put(
-                t.values,
-                t.raw,
-                chunks.count,
-                decodes,
-                chunks.tokens,
-                chunks.largest,
-                chunks.pairs,
-                chunks.prompts,
-                context + chunks.context,
-                context,
-            )
-            run(t.rows, t.first, t.last, t.values)
-            x = t.values[t.out]
-            if clamps(x, 1):
-                s.clamped += 1
-                if rules.hostile_stops:
-                    s.offending = x
-                    return HOSTILE
-            dt = np.int64(to_ticks(x, 1))
+            return HOSTILE
         if logging:
-            log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, decodes, reached
-        s.elapsed += dt
-
-        # 4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions
-        finished += advance(q, w, s, times, k, dt, now + dt, before if quiet else np.int64(0))
-        if finished > 0:
-            complete(q, w, c, cl, s, times, now + dt)
-            if now + dt <= rules.horizon_us:
-                s.last_us = max(s.last_us, now + dt)
+            log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, plan.decodes, plan.reached
+        finish(q, rules, w, c, cl, s, times, plan, now, k, dt)
         s.step += 1
         s.pending = 1 if s.running > 0 or s.waiting > 0 else 0
         s.step_us = now + dt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,11 +96,19 @@ class Gaps:
         if not self.wanted:
             return
         done, end = until - int(self.log.first[0]), step - int(self.log.first[0])
-        us = np.concatenate([self.us, self.log.us[:done]])
-        tokens = np.concatenate([self.tokens, self.log.tokens[:done]])
-        self.us, place = np.unique(us[tokens > 0], return_inverse=True)
-        self.tokens = np.bincount(place, weights=tokens[tokens > 0], minlength=len(self.us)).astype(np.int64)
+        self.us, self.tokens = _counted([self.us, self.log.us[:done]], [self.tokens, self.log.tokens[:done]])
         for column in (self.log.us, self.log.tokens, self.reach):
             column[: end - done] = column[done:end].copy()
         self.log.first[0] = until
         self.kept = end - done
+
+
+def histogram(logs: Sequence[Gaps]) -> tuple[np.ndarray, np.ndarray]:
+    """Durations in us, and tokens decoded in steps of each, of all logs together."""
+    return _counted([log.us for log in logs], [log.tokens for log in logs])
+
+
+def _counted(durations: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    us, tokens = np.concatenate(durations), np.concatenate(counts)
+    us, place = np.unique(us[tokens > 0], return_inverse=True)
+    return us, np.bincount(place, weights=tokens[tokens > 0], minlength=len(us)).astype(np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,26 @@ import numpy as np
 
 from simulator.clock import exact, fast
 from simulator.clock.batch import COMPLETED, GAVE_UP, Exact
-from simulator.clock.blocks import HITS, MISSES, new_cache
+from simulator.clock.blocks import HITS, MISSES, Cache, new_cache
 from simulator.clock.calendar import CalendarWork
 from simulator.clock.clients import Clients, clients_of, no_clients, send_rest
 from simulator.clock.exact import exact_clock
 from simulator.clock.fast import CLOCKS
-from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, UNPROVEN, Gaps, Queue, Rules, Times
+from simulator.clock.queue import (
+    DONE,
+    HOSTILE,
+    MORE,
+    ROOM,
+    STUCK,
+    UNPROVEN,
+    Gaps,
+    Queue,
+    QueueLog,
+    Rules,
+    Times,
+    histogram,
+)
+from simulator.clock.ranks import ELSEWHERE, new_ranks, ranks_clock
 from simulator.clock.segments import Segments
 from simulator.clock.steps import KnownSteps
 from simulator.serving.load import NEVER, Load
@@ -94,9 +108,10 @@ def run_clock(
     """Run the requests of `load` that the engine accepts, each queued `queueing_us` after its arrival.
 
     The fast clock runs unless `force_exact` is set or the load rules it out; what it cannot prove is left to the exact
-    one. `overheads_us`: the time for an output token and at completion, by which clients see their last tokens later
-    than the engine. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the number of requests
-    admitted. Raises HostileStep if `stop_when_hostile`, and NeverEnds for a load that the host would never finish.
+    one, and so are several ranks. `overheads_us`: the time for an output token and at completion, by which clients see
+    their last tokens later than the engine. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the
+    number of requests admitted. Raises HostileStep if `stop_when_hostile`, and NeverEnds for a load that the host would
+    never finish.
     """
     limits = load.limits
     alike = bool((queueing_us == queueing_us[0]).all())  # the usual case: requests are queued in order of arrival
@@ -112,12 +127,12 @@ def run_clock(
         return queue, no_clients(queue)
 
     rules = Rules(
-        max_seqs=limits.max_seqs,
+        max_seqs=-(-limits.max_seqs // limits.stages),
         budget=limits.budget,
         threshold=limits.threshold,
         chunked=limits.chunked,
         block=limits.block,
-        blocks=min(limits.blocks, load.written) if load.ample else limits.blocks,
+        blocks=min(limits.blocks, load.written) if load.ample else limits.blocks // limits.stages,
         horizon_us=limits.horizon_us,
         caching=limits.caching,
         watch=not (load.ample or (in_order and load.roomy)),
@@ -126,6 +141,8 @@ def run_clock(
         hostile_stops=stop_when_hostile,
     )
     queue, clients = filled()
+    if limits.lanes > 1:
+        return _ordered(_on_ranks(load, queue, clients, rules, steps, account, progress, order), order, clients)
     if not force_exact and _may_be_fast(load, queue):
         run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
         if run is not None:
@@ -253,6 +270,60 @@ def _exact(
     order: np.ndarray | None,
 ) -> ClockRun:
     """The run by the exact clock. `wanted`: True for an account."""
+    work, cache, state = _unused(load, q, cl, rules)
+    times, log, status = _no_times(len(q.queued_us)), Gaps(wanted), MORE
+    s = state[0]
+    while status in (MORE, ROOM):
+        if status == ROOM:
+            cache = _with_room(cache)
+        room = log.room(CHUNK)
+        status = exact_clock(q, rules, t, work, cache, cl, state, times, room, log.reach, int(s["step"]) + CHUNK)
+        _fold(log, status, s, work.order, work.born)
+        if progress:
+            progress(int(s["tail"]))
+    _check(status, state, rules, cl.row if cl.closed else order)
+    return _ended(state, work.outcome, cache.counts, times, [log], wanted)
+
+
+def _on_ranks(
+    load: Load,
+    q: Queue,
+    cl: Clients,
+    rules: Rules,
+    t: KnownSteps,
+    wanted: bool,
+    progress: Progress | None,
+    order: np.ndarray | None,
+) -> ClockRun:
+    """The run of several ranks or stages, see ranks.py."""
+    n, lanes = len(q.queued_us), load.limits.lanes
+    chunk = CHUNK // lanes if wanted else CHUNK  # steps of all lanes, each of which has a log
+    work, cache, state = _unused(load, q, cl, rules)
+    work = Exact(*(np.stack([column] * lanes) for column in work))
+    work.outcome[:] = ELSEWHERE
+    cache, state = Cache(*(np.stack([column] * lanes) for column in cache)), np.repeat(state, lanes)
+    parts, times, status = new_ranks(load.limits, n), _no_times(n), MORE
+    logs = [Gaps(wanted) for _ in range(lanes)]
+    while status in (MORE, ROOM):
+        if status == ROOM:
+            cache = _with_room(cache)
+        most = chunk + max(log.kept for log in logs)
+        rooms = [log.room(most - log.kept) for log in logs]
+        room = QueueLog(*(np.stack(columns) for columns in zip(*rooms, strict=True)))
+        reach, last = np.stack([log.reach for log in logs]), int(parts.state["steps"][0]) + chunk
+        status = ranks_clock(q, rules, t, work, cache, cl, state, times, room, reach, parts, last)
+        for d, log in enumerate(logs):
+            log.log.us[:], log.log.tokens[:], log.reach[:] = room.us[d], room.tokens[d], reach[d]
+            _fold(log, status, state[d], work.order[d], work.born[d])
+        if progress:
+            progress(int(state[0]["tail"]))
+    _check(status, state, rules, cl.row if cl.closed else order)
+    outcome = work.outcome[parts.lane, np.arange(n)]
+    return _ended(state, outcome, cache.counts.sum(axis=0), times, logs, wanted)
+
+
+def _unused(load: Load, q: Queue, cl: Clients, rules: Rules) -> tuple[Exact, Cache, np.ndarray]:
+    """The batch, the KV cache and the state of the exact clock before anything happens."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, _piece_keys(q, rules))
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
@@ -271,36 +342,45 @@ def _exact(
         table=np.zeros((most, widest), np.int32),
         **places,
     )
-    cache = new_cache(rules.blocks, keys + most * widest)
-    state, times, log = np.zeros(1, exact.STATE), _no_times(n), Gaps(wanted)
+    state = np.zeros(1, exact.STATE)
     s = state[0]
     s["keys"], s["slots"], s["lone"] = keys, most, -1
     s["quitters"] = 0 if cl.closed else len(work.quitters)
-    status = MORE
-    while status in (MORE, ROOM):
-        if status == ROOM:
-            cache = cache._replace(holder=np.append(cache.holder, np.full(len(cache.holder), -1, np.int32)))
-        room = log.room(CHUNK)
-        status = exact_clock(q, rules, t, work, cache, cl, state, times, room, log.reach, int(s["step"]) + CHUNK)
-        running = work.order[: s["running"]]
-        step, oldest = int(s["step"]), int(work.born[running].min(initial=NEVER))
-        log.fold(step if status == DONE else min(step, oldest), step)
-        if progress:
-            progress(int(s["tail"]))
+    return work, new_cache(rules.blocks, keys + most * widest), state
+
+
+def _with_room(cache: Cache) -> Cache:
+    """The cache with room for twice as many keys."""
+    return cache._replace(holder=np.append(cache.holder, np.full_like(cache.holder, -1), axis=-1))
+
+
+def _fold(log: Gaps, status: int, s: np.void, order: np.ndarray, born: np.ndarray) -> None:
+    """Fold in the logged steps that no running request may still take back."""
+    step, oldest = int(s["step"]), int(born[order[: s["running"]]].min(initial=NEVER))
+    log.fold(step if status == DONE else min(step, oldest), step)
+
+
+def _check(status: int, state: np.ndarray, rules: Rules, order: np.ndarray | None) -> None:
+    """Raise HostileStep or NeverEnds if the clock ended so. `order`: the requests by place, None: as they arrive."""
     if status == HOSTILE:
-        raise HostileStep(int(s["step"]), float(s["offending"]))
+        raise HostileStep(int(state["step"][0]), float(state["offending"][0]))
     if status == STUCK:
-        row = int(s["lone"])
-        if cl.closed:
-            order = cl.row
+        row = int(state["lone"][state["alone"].argmax()])
         raise NeverEnds(row if order is None else int(order[row]), rules.blocks)
+
+
+def _ended(
+    state: np.ndarray, outcome: np.ndarray, counts: np.ndarray, times: Times, logs: Sequence[Gaps], wanted: bool
+) -> ClockRun:
+    """The run that the exact clock leaves behind, a row of `state` and a log for each rank."""
     account = None
     if wanted:
-        account = Account(int(cache.counts[HITS]), int(cache.counts[MISSES]), int(s["last_us"]), (log.us, log.tokens))
-    waiting, running_last, steps = int(s["waiting"]), int(s["running"]), int(s["step"])
-    faults = int(s["clamped"]), int(s["preemptions"]), int(s["failures"])
-    ended = work.outcome == COMPLETED, work.outcome == GAVE_UP
-    return ClockRun(None, None, *times, *ended, waiting, running_last, steps, *faults, False, account)
+        account = Account(int(counts[HITS]), int(counts[MISSES]), int(state["last_us"].max()), histogram(logs))
+    names = ("waiting", "running", "clamped", "preemptions", "failures")
+    waiting, running, clamped, preemptions, failures = (int(state[name].sum()) for name in names)
+    ended, faults = (outcome == COMPLETED, outcome == GAVE_UP), (clamped, preemptions, failures)
+    steps = int(state["step"].max())
+    return ClockRun(None, None, *times, *ended, waiting, running, steps, *faults, False, account)
 
 
 def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:

@@ -21,7 +21,7 @@ from simulator import schema
 from simulator.clock.bind import Bound
 from simulator.clock.vm import MAX_TICKS, clamps, run
 from simulator.common.jit import inlined, njit
-from simulator.language.opcodes import ADD, DIV, FOREST, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB
+from simulator.language.opcodes import ADD, DIV, FOREST, LT, MAX, MIN, MUL, NE, NEG, SELECT, STEP_TIME, SUB, UNEQUAL
 from simulator.serving.load import NEVER, EngineLimits
 
 # Kinds of pieces.
@@ -84,6 +84,7 @@ class KnownSteps(NamedTuple):
     values: Any
     raw: int
     out: int  # the slot of the step time
+    unequal: int  # the slot of what other ranks have more (opcodes.UNEQUAL)
     slopes: Any  # float64[slots, 3]: slopes in the context and in the longest context, and a bound on the error
     pieces: Any  # PIECE[places]
     lines: bool  # True if anything may be remembered
@@ -96,7 +97,8 @@ def steps_of(bound: Bound, limits: EngineLimits, *, remember: bool = True) -> Kn
     """`bound` ready for the compiled clocks. With `remember` False, the opcodes run at every step."""
     code = bound.code
     spread, longest = "kv_var" in code.uses, bool({"kv_max", "kv_decode_max"} & code.uses)
-    lines = remember and not spread and limits.max_seqs < DECODES and limits.budget < TOKENS
+    meets = code.meets and limits.together  # then the tokens of other ranks count, which no composition tells
+    lines = remember and not spread and not meets and limits.max_seqs < DECODES and limits.budget < TOKENS
     return KnownSteps(
         rows=code.rows,
         moving=code.moving,
@@ -105,6 +107,7 @@ def steps_of(bound: Bound, limits: EngineLimits, *, remember: bool = True) -> Kn
         values=bound.values.copy(),
         raw=code.raw,
         out=code.results[STEP_TIME],
+        unequal=code.request + UNEQUAL,
         slopes=np.zeros((code.slots, 3)),
         pieces=np.zeros(MIXED + (limits.max_seqs if lines else 0) + 1, PIECE),
         lines=lines,

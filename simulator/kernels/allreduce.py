@@ -1,4 +1,4 @@
-"""The all-reduce between the GPUs of a deployment, from measured messages."""
+"""The all-reduce between the GPUs of a deployment, and the gathers and scatters between ranks, from measured messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from simulator.kernels.tables import tables
 # vLLM's own kernel takes messages up to this size; larger ones go to NCCL (vllm, custom_all_reduce.py).
 CUSTOM_BYTES = 8 * 2**20
 CUSTOM = "vllm_graph"  # the variant inside CUDA graphs, as in the steps of a running engine
+NO_NVLINK = 100e3  # bytes a us: a link as slow is no NVLink, and vLLM's kernel runs on two such GPUs at most
 CUSTOMS = (CUSTOM, "TRTLLM")  # on Blackwell the engine calls TensorRT-LLM's, which also norms
 
 # On 6 to 8 Hopper GPUs vLLM's kernel is the fastest only up to 256 kB; from there to 64 MB the engine reduces in the
@@ -41,6 +42,8 @@ def allreduce(gpu: KernelGpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     bound = roofline.LAUNCH_US + ring
     own = next((name for name in CUSTOMS if _curves(gpu.tables, name)), CUSTOM)
     custom, nccl = _curves(gpu.tables, own), _curves(gpu.tables, "nccl")
+    if gpu.link_bytes < NO_NVLINK and gpus > 2 and nccl:
+        custom = {}
     here = custom or nccl
     if not here:
         return Timing(2.0 * bound, bound, roofline.DATASHEET, "none")
@@ -60,6 +63,18 @@ def allreduce(gpu: KernelGpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     return Timing(roofline.rising(np.minimum(us, most)), bound, kind, kernel, roofline.octaves(counted, gpus))
 
 
+def collective(gpu: KernelGpu, operation: str, message_bytes: np.ndarray, gpus: int) -> Timing:
+    """The time of an `allgather` or a `reducescatter` of `message_bytes` in all over `gpus`, by NCCL."""
+    bound = roofline.LAUNCH_US + (gpus - 1) / gpus * message_bytes / gpu.link_bytes
+    measured = _curves(gpu.tables, "nccl", operation)
+    if not measured:
+        return Timing(2.0 * bound, bound, roofline.DATASHEET, "none")
+    counted = min(measured, key=lambda n: (roofline.octaves(n, gpus), n))
+    us = _at(measured[counted], message_bytes)
+    kind = roofline.INTERPOLATED if counted == gpus else roofline.NEAREST
+    return Timing(roofline.rising(us), bound, kind, "nccl", roofline.octaves(counted, gpus))
+
+
 def _at(curve: tuple[np.ndarray, np.ndarray], message_bytes: np.ndarray) -> np.ndarray:
     """The curve at these sizes: straight lines between the measured ones, in proportion beyond the largest."""
     sizes, us = curve
@@ -68,9 +83,9 @@ def _at(curve: tuple[np.ndarray, np.ndarray], message_bytes: np.ndarray) -> np.n
 
 
 @cache
-def _curves(name: str, kernel: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+def _curves(name: str, kernel: str, operation: str = "allreduce") -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """GPUs -> (bytes, us) of a kernel, as curves that never fall."""
-    rows = tables(name).rows["allreduce"]
+    rows = tables(name).rows[operation]
     mine = rows["kernel"] == kernel
     gpus, sizes, us = (rows[c][mine] for c in ("gpus", "bytes", "latency_us"))
     return {

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from simulator.common.knots import knots
-from simulator.kernels.allreduce import allreduce
+from simulator.kernels.allreduce import allreduce, collective
 from simulator.kernels.attention import Heads, decode, prefill, windowed
 from simulator.kernels.latent import latent
 from simulator.kernels.matrices import ACTIVATION_BYTES, UNIFORM, Experts, gemm, moe
@@ -242,11 +242,23 @@ def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
 
 
 def _between(d: Deployed) -> list[Operation]:
+    """What GPUs exchange: an all-reduce after each block, and the tokens of all ranks before and after experts.
+
+    Of data-parallel ranks, every one gathers the tokens of all, as many as its own from each, and scatters the results
+    (vLLM's `allgather_reducescatter`, its default).
+    """
     if not d.reduces:
         return []
-    message = TOKENS * d.architecture.hidden * ACTIVATION_BYTES
-    in_words = f"{d.architecture.hidden} x 2 bytes a token on {d.tp} GPUs"
-    return [Operation("all-reduce", "allreduce", d.architecture.blocks, in_words, allreduce(d.gpu, message, d.tp))]
+    a = d.architecture
+    message = TOKENS * a.hidden * ACTIVATION_BYTES
+    in_words = f"{a.hidden} x 2 bytes a token on {d.tp} GPUs"
+    operations = [Operation("all-reduce", "allreduce", a.blocks, in_words, allreduce(d.gpu, message, d.tp))]
+    if d.dp > 1 and a.moe_layers:
+        in_words = f"{a.hidden} x 2 bytes a token of {d.dp} ranks"
+        for name, operation in (("experts: gather tokens", "allgather"), ("experts: scatter tokens", "reducescatter")):
+            timing = collective(d.gpu, operation, d.dp * message, d.dp)
+            operations.append(Operation(name, "allreduce", a.moe_layers, in_words, timing))
+    return operations
 
 
 def _sampler(d: Deployed) -> list[Operation]:

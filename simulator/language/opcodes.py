@@ -1,9 +1,9 @@
 """Program -> opcodes: a flat table of three-address rows that the compiled clock runs as data.
 
-The value vector holds the constants, then the raw batch fields, then input_len and the reference step, then deployment
-fields, literals and temporaries in the order in which they come up. Rows that depend on constants and deployment only
-come first and run once per deployment; then the rows of step_time that change with the batch; then those of
-queueing_time. Equal sub-expressions share a slot.
+The value vector holds the constants, then the raw batch fields, then input_len, the reference step and the unequal
+tokens of other ranks, then deployment fields, literals and temporaries in the order in which they come up. Rows that
+depend on constants and deployment only come first and run once per deployment; then the rows of step_time that change
+with the batch; then those of queueing_time. Equal sub-expressions share a slot.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ CONTEXT = tuple(f.name for f in marked("context"))  # raw fields that change as 
 RESULTS = ("step_time", "queueing_time", "output_token_time", "completion_time")
 STEP_TIME, QUEUEING_TIME, OUTPUT_TOKEN_TIME, COMPLETION_TIME = range(len(RESULTS))
 REFERENCE = 1  # slots from `Code.request` to that of reference_step_us
+# Slots from `Code.request` to that of the tokens by which b.all_tokens differs from its formula. It is 0 but in replays
+# of several ranks, which know the batches of the others.
+UNEQUAL = 2
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,10 @@ class Code:
     curves: tuple[tuple[int, str], ...]  # (first slot, name): the number of knots, then the values at the knots
     forest: tuple[int, np.ndarray] | None  # first slot, and its block: simulator.language.forest.block
     raw: int  # first slot of the raw batch fields
-    request: int  # slot of input_len; that of reference_step_us follows
+    request: int  # slot of input_len; those of REFERENCE and UNEQUAL follow
     results: tuple[int, ...]  # slots of RESULTS, -1 where a method is missing
     uses: frozenset[str]  # raw fields that any row reads
+    meets: bool  # True if any row reads b.all_tokens
     moving: np.ndarray  # bool[n]: rows that depend on the context of requests (CONTEXT)
 
 
@@ -78,6 +82,7 @@ class _Assembler:
         self.curves: dict[str, int] = {}
         self.inputs: dict[tuple[str, str], int] = {}
         self.derived: dict[str, int] = {}  # batch field with a formula -> slot
+        self.unequal = -1  # the slot that UNEQUAL names
         self.next = constants
         for i in range(constants):
             self.when[i] = STATIC
@@ -131,7 +136,9 @@ def assemble(program: Program) -> Code:
     """
     assembler = _Assembler(len(program.theta), program.forest)
     raw = [assembler.input("b", name) for name in RAW]
-    request = [assembler.input("r", "input_len"), assembler.input("s", "reference_step_us")]
+    request = assembler.input("r", "input_len")
+    assembler.input("s", "reference_step_us")
+    assembler.unequal = assembler.fresh(STEP)
     results, first = dict.fromkeys(RESULTS, -1), 0
     for function in program.functions:
         if function.name in results:
@@ -156,9 +163,10 @@ def assemble(program: Program) -> Code:
         curves=tuple((slot, name) for name, slot in assembler.curves.items()),
         forest=assembler.block,
         raw=raw[0],
-        request=request[0],
+        request=request,
         results=tuple(results.values()),
         uses=frozenset(name for name, slot in zip(RAW, raw, strict=True) if slot in read),
+        meets=assembler.unequal in read,
         moving=np.array(moving, dtype=np.bool_),
     )
 
@@ -231,6 +239,8 @@ def _lower(node: Expr, names: dict[str, int], assembler: _Assembler) -> int:
         case ir.Field("b", name) if name not in RAW:
             if name not in assembler.derived:
                 value, curve = _lower(formula(name), {}, assembler), READABLE["b", name].curve
+                if name == "all_tokens":
+                    value = assembler.emit("+", value, assembler.unequal)
                 assembler.derived[name] = assembler.emit("curve", value, assembler.curve(curve)) if curve else value
             return assembler.derived[name]
         case ir.Field(scope, name):

@@ -155,10 +155,14 @@ def issue_us(gpu: Gpu) -> float:
 
 
 def facts_of_engine(engine: Engine) -> dict[str, float]:
-    """The `s.` fields of a step's launches, of an engine that is `settled`."""
+    """The `s.` fields of a step's launches and of the ranks, of an engine that is `settled`."""
     mode = "none" if engine.enforce_eager else engine.cudagraph_mode
     fused = bool(engine.allreduce_rms_fusion) and engine.tensor_parallel > 1 and not engine.enforce_eager
     return {
+        "dp": float(engine.data_parallel),
+        "ep": float(engine.expert_parallel),
+        "pp": float(engine.pipeline_parallel),
+        "gpus": float(engine.gpus),
         "cudagraph_capture_max": float(engine.cudagraph_capture_max or 0),
         "graph_decode": float(mode != "none"),
         "graph_mixed": float(mode not in ("none", "full_decode_only")),

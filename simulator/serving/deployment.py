@@ -45,6 +45,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     """
     engine = settled(engine, gpu)
     a, tp = served(model, engine, where), engine.tensor_parallel
+    _check_parallelism(a, engine, where)
     for of in a.attention:
         if of.heads % tp or (of.kv_heads % tp and tp % of.kv_heads and not of.latent):
             raise Section(where, "engine", {}).error(
@@ -57,7 +58,8 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     n = _parameters(a)
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
     kv_bytes_per_token, reserved = _cache(a, tp, engine.max_num_seqs, longest)
-    unrouted_bytes, routed_bytes = n.unrouted_bytes(a.formats), n.routed * a.formats.experts.bytes
+    unrouted_bytes = n.unrouted_bytes(a.formats)
+    routed_bytes = n.routed * a.formats.experts.bytes / engine.data_parallel  # of a rank: all ranks share them
     shared_weights_us = (unrouted_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
     experts_us = routed_bytes / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
@@ -67,8 +69,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        held = (unrouted_bytes + routed_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp
-        blocks = kv_blocks(gpu, engine, held + reserved, kv_bytes_per_token, where)
+        held = (unrouted_bytes + routed_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp + reserved
+        stages = engine.pipeline_parallel  # each holds its share of the layers, and their KV cache
+        blocks = kv_blocks(gpu, engine, held / stages, kv_bytes_per_token / stages, where)
     host_peak = flops_per_us
     if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
         host_peak = gpu.fp8_tflops * 1e6
@@ -119,7 +122,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     }
     deployed, scaled = None, ""
     if gpu.kernels:
-        deployed = Deployed(a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where), tp, model.sampling)
+        deployed = Deployed(
+            a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where), tp, model.sampling, *_ranks(engine)
+        )
     else:
         scaled = _scaled(gpu, bytes_per_us)
     fields = {name: float(value) for name, value in facts.items()}
@@ -171,6 +176,24 @@ def served(model: Model, engine: Engine, where: str) -> Architecture:
     problem = f"is {wanted.name}, but the weights of {model.called} are stored in {a.weights.name}"
     remedy = "leave it out, or give a model of 16 bits"
     raise Section(where, "engine", {}).error("quantization", problem, remedy)
+
+
+def _ranks(engine: Engine) -> tuple[int, int, int]:
+    return engine.data_parallel, engine.expert_parallel, engine.pipeline_parallel
+
+
+def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
+    """Raise InputError for degrees that vLLM has not."""
+    e = Section(where, "engine", {})
+    every, ep = engine.tensor_parallel * engine.data_parallel, engine.expert_parallel
+    if ep not in (1, every):
+        problem = f"must be 1 or tensor_parallel x data_parallel, {every}, got {ep}"
+        raise e.error("expert_parallel", problem, f"give {every}: vLLM spreads experts over all GPUs or none")
+    if ep > 1 and not a.experts:
+        raise e.error("expert_parallel", f"is {ep}, and the model has no routed experts", "leave it out")
+    if engine.pipeline_parallel > a.layers:
+        problem = f"is {engine.pipeline_parallel}, and the model has {a.layers} layers"
+        raise e.error("pipeline_parallel", problem, "give at most as many stages")
 
 
 def _peaks(gpu: Gpu, a: Architecture, tp: int, where: str) -> tuple[float, float, float]:

@@ -21,7 +21,7 @@ from simulator.serving.workload import Arrival, Workload
 
 LATER = (
     *("kv_cache_dtype", "quantization", "cudagraph_capture_max", "cudagraph_mode", "enforce_eager", "async_scheduling"),
-    *("stream_interval", "allreduce_rms_fusion"),
+    *("stream_interval", "allreduce_rms_fusion", "data_parallel", "expert_parallel", "pipeline_parallel"),
 )
 """Settings that earlier releases did not have."""
 FOLLOW = ("window", "issue_us")

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 from simulator.common.errors import LARGEST_WHOLE, Section, shown
 from simulator.common.json import JsonObject
 from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT4, MXFP4, NVFP4, Format
-from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_SEQS, MOST_TOKENS
+from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_RANKS, MOST_SEQS, MOST_TOKENS
 
 Setting = bool | int | float | str  # the value of a setting
 
@@ -66,6 +66,27 @@ class Engine:
         "tensor parallelism",
         "GPU",
         "widths, heads and vocabulary are split, two all-reduces a layer",
+        most=MOST_GPUS,
+    )
+    data_parallel: int = setting(
+        1,
+        "ranks, each with a scheduler and a KV cache of its own and `tensor_parallel` GPUs; limits hold for each",
+        "",
+        "by rank; those of a mixture of experts step together",
+        most=MOST_RANKS,
+    )
+    expert_parallel: int = setting(
+        1,
+        "GPUs over which whole experts are spread: `tensor_parallel` x `data_parallel`, or 1, which splits each expert",
+        "GPU",
+        "experts that a GPU holds",
+        most=MOST_GPUS,
+    )
+    pipeline_parallel: int = setting(
+        1,
+        "stages of layers, each on GPUs of its own",
+        "",
+        "as many batches in flight, each with its share of the limits; see docs/concepts.md",
         most=MOST_GPUS,
     )
     max_num_seqs: int = setting(
@@ -155,6 +176,11 @@ class Engine:
         None, "all-reduce and norm in one kernel; read by programs; default: by version and GPU"
     )
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of the deployment."""
+        return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
 
     def to_entry(self) -> JsonObject:
         """The settings that were given or are no defaults, as an experiments file has them."""

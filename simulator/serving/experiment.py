@@ -30,6 +30,11 @@ ALIKE = (
     "which raise TTFT: give lengths as they were in an experiments file, such as {uniform: {min: 800, max: 1000}}"
 )
 
+PIPELINE = (
+    "an approximation: the batches in flight share requests and KV blocks evenly, and a step takes equally long in "
+    "every stage; sending activations from stage to stage is not counted"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
@@ -150,7 +155,7 @@ def _check_room(where: str, engine: Engine, workload: Workload, facts: Facts) ->
         tokens = f"{together * longest:.3g} tokens in a batch, at most {limits.MOST_CONTEXT:.0e} are exact"
         problem = f"of {together} requests of {longest} tokens makes {tokens}"
         raise e.error("max_num_seqs", problem, "give fewer or shorter requests")
-    room = facts["kv_blocks"] * engine.block_size
+    room = facts["kv_blocks"] // engine.pipeline_parallel * engine.block_size
     if room < longest - 1:
         problem = f"= {facts['kv_blocks']:.0f} holds {room:.0f} tokens, and one request needs {longest}"
         if engine.total_kv_blocks is None:
@@ -184,6 +189,8 @@ def _notes_on_load(spec: Spec) -> list[str]:
         case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
             if groups > 0 and question.fixed is not None:
                 notes.append("prompt length taken as system_prompt_len + question_len")
+    if (stages := spec.engine.pipeline_parallel) > 1:
+        notes.append(f"pipeline_parallel {stages}: {PIPELINE}")
     if workload.closed and max(s.users or 1 for s in workload.stages) > 1 and _alike(workload):
         notes.append(ALIKE)
     if not workload.ignore_eos:

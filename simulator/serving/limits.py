@@ -22,6 +22,7 @@ MOST_CONTEXT = 3_000_000_000  # tokens in a batch's KV cache; its square is belo
 MOST_BLOCK = 1_000_000  # tokens in a KV block
 MOST_BLOCKS = 100_000_000  # KV blocks
 MOST_GPUS = 10_000
+MOST_RANKS = 1_000  # of a deployment
 MOST_GIB = 1e9  # of a model's extra weights
 
 # Least and most of the figures of a GPU: far from any that there is, so that GB/s in place of TB/s, say, is an error.

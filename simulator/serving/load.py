@@ -34,6 +34,14 @@ class EngineLimits:
     max_model_len: int = 0  # tokens of prompt and output, 0 for no limit
     horizon_us: int = int(NEVER)
     chunked: bool = True  # chunked prefill
+    ranks: int = 1  # data parallelism: the limits are those of each rank
+    together: bool = False  # all ranks step together, as those of a mixture of experts
+    stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
+
+    @property
+    def lanes(self) -> int:
+        """The batches in flight."""
+        return self.ranks * self.stages
 
     def __post_init__(self) -> None:
         if not self.chunked and not 0 < self.max_model_len <= self.budget:
@@ -77,7 +85,7 @@ class Load:
         for as many tokens as the model allows.
         """
         r, most = self.requests, self.limits.max_model_len
-        fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks
+        fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks // self.limits.stages
         if most > 0:
             fits &= (r.input_len < most) & (r.input_len + r.output_len.astype(np.int64) <= most)
         return fits
@@ -135,7 +143,7 @@ class Load:
     @cached_property
     def ample(self) -> bool:
         """True if the KV cache holds every block ever written: nothing is evicted and no allocation fails."""
-        return self.written <= self.limits.blocks
+        return self.written <= self.limits.blocks // self.limits.stages
 
     @cached_property
     def written(self) -> int:
@@ -247,4 +255,7 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         caching=engine.prefix_caching,
         max_model_len=int(facts["max_model_len"]),
         chunked=engine.chunked_prefill,
+        ranks=engine.data_parallel,
+        together=bool(facts["is_moe"]) and engine.data_parallel > 1,
+        stages=engine.pipeline_parallel,
     )

@@ -35,12 +35,16 @@ NOTE = "x_note"
 REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.md), and leave this out"
 UNMODELLED = "it is not modelled, and docs/concepts.md says which figures are off without it: leave it out"
 OTHER_SETTINGS = {
-    **dict.fromkeys(("data_parallel", "data_parallel_size", "replicas"), REPLICAS),
-    **dict.fromkeys(("pipeline_parallel", "pipeline_parallel_size", "enable_expert_parallel"), UNMODELLED),
-    **dict.fromkeys(("expert_parallel", "enable_lora"), UNMODELLED),
-    **dict.fromkeys(("cpu_offload_gb", "swap_space", "scheduling_policy"), UNMODELLED),
+    **dict.fromkeys(("replicas",), REPLICAS),
+    **dict.fromkeys(("enable_lora", "cpu_offload_gb", "swap_space", "scheduling_policy"), UNMODELLED),
     **dict.fromkeys(("speculative_config", "num_speculative_tokens"), UNMODELLED),
     **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
+    **dict.fromkeys(("data_parallel_size", "dp"), "it is called data_parallel here"),
+    **dict.fromkeys(("pipeline_parallel_size", "pp"), "it is called pipeline_parallel here"),
+    **dict.fromkeys(
+        ("enable_expert_parallel", "ep"),
+        "here expert_parallel is the number of GPUs over which experts are spread: tensor_parallel x data_parallel",
+    ),
     **dict.fromkeys(("max_cudagraph_capture_size", "cuda_graph_sizes"), "it is called cudagraph_capture_max here"),
     **dict.fromkeys(("fuse_allreduce_rms",), "it is called allreduce_rms_fusion here"),
 }
@@ -147,7 +151,8 @@ class Spec:
         rate: requests/s of a load that has one; concurrency: clients of a closed one.
 
         A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU, the TP
-        degree or the type of weights changes. Raises InputError for an unknown name or a value out of range.
+        degree, the ranks or the type of weights change, and expert parallelism goes on over all GPUs. Raises InputError
+        for an unknown name or a value out of range.
 
         >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
         >>> chat.vary(tp=2, max_num_seqs=64).to_entry()["engine"]
@@ -159,11 +164,14 @@ class Spec:
         to_model = read_model(names) if model else self.model
         to_gpu = read_hardware(names) if hardware else self.gpu
         notes = self.notes
-        here = self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.quantization or BF16.name
+        if self.engine.expert_parallel > 1 and "expert_parallel" not in engine:  # over all GPUs again
+            settings["expert_parallel"] = settings.get("tensor_parallel", 1) * (settings.get("data_parallel") or 1)
+        here = (
+            *(self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.data_parallel),
+            self.engine.quantization or BF16.name,
+        )
         there = (
-            to_model.name,
-            to_gpu.name,
-            settings.get("tensor_parallel", 1),
+            *(to_model.name, to_gpu.name, settings.get("tensor_parallel", 1), settings.get("data_parallel") or 1),
             settings.get("quantization") or BF16.name,
         )
         if self.engine.total_kv_blocks is not None and "total_kv_blocks" not in engine and here != there:

@@ -67,6 +67,7 @@ type FittedDeployment struct {
 	Layers              float64 // transformer layers
 	Experts             float64 // routed experts a layer
 	ActiveExperts       float64 // routed experts a token uses
+	Dp                  float64 // data parallelism
 	SharedWeightsUs     float64 // weights that every step reads, over bandwidth, us
 	ExpertsUs           float64 // all routed experts' weights over bandwidth, us
 	KvUsPerToken        float64 // kv_bytes_per_token over bandwidth, us/token
@@ -101,6 +102,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"Layers", d.Layers, d.Layers >= 1},
 		{"Experts", d.Experts, d.Experts >= 0},
 		{"ActiveExperts", d.ActiveExperts, d.ActiveExperts >= 0},
+		{"Dp", d.Dp, d.Dp >= 1},
 		{"SharedWeightsUs", d.SharedWeightsUs, d.SharedWeightsUs > 0},
 		{"ExpertsUs", d.ExpertsUs, d.ExpertsUs >= 0},
 		{"KvUsPerToken", d.KvUsPerToken, d.KvUsPerToken > 0},
@@ -124,6 +126,7 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 		Layers:              32,
 		Experts:             8,
 		ActiveExperts:       2,
+		Dp:                  1,
 		SharedWeightsUs:     439.9,
 		ExpertsUs:           13461.8,
 		KvUsPerToken:        0.01956,
@@ -182,7 +185,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	prefillAttentionUs := float64(d.AttentionUsPerPair * prefillPairs)
 	decodeReqs := float64(b.decodeReqs)
 	tokens := prefillTokens + decodeReqs
-	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, tokens)
+	allTokens := float64(d.Dp * tokens)
+	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, allTokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
 	weightReadUs := d.SharedWeightsUs + expertReadUs
 	kvSum := float64(b.kvSum)

@@ -52,6 +52,7 @@ import (
 type FittedDeployment struct {
 	Experts         float64 // routed experts a layer
 	ActiveExperts   float64 // routed experts a token uses
+	Dp              float64 // data parallelism
 	SharedWeightsUs float64 // weights that every step reads, over bandwidth, us
 	ExpertsUs       float64 // all routed experts' weights over bandwidth, us
 	WeightsUs       float64 // shared_weights_us + experts_us, us
@@ -75,6 +76,7 @@ func NewFitted(d FittedDeployment) (*Fitted, error) {
 	}{
 		{"Experts", d.Experts, d.Experts >= 0},
 		{"ActiveExperts", d.ActiveExperts, d.ActiveExperts >= 0},
+		{"Dp", d.Dp, d.Dp >= 1},
 		{"SharedWeightsUs", d.SharedWeightsUs, d.SharedWeightsUs > 0},
 		{"ExpertsUs", d.ExpertsUs, d.ExpertsUs >= 0},
 		{"WeightsUs", d.WeightsUs, d.WeightsUs > 0},
@@ -124,7 +126,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
 	tokens := prefillTokens + decodeReqs
-	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, tokens)
+	allTokens := float64(d.Dp * tokens)
+	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, allTokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
 	weightReadUs := d.SharedWeightsUs + expertReadUs
 	kvSum := float64(b.kvSum)

@@ -72,8 +72,8 @@ type FittedDeployment struct {
 	GraphMixed          float64   // 1 if steps with prompts are captured as CUDA graphs
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
-	MoeCurve            []float64 // 113 knots by tokens: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
-	MoeQuantizedCurve   []float64 // 113 knots by tokens: measured routed experts of all layers with quantized weights, which are other kernels, us
+	MoeCurve            []float64 // 113 knots by length of a prompt: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
+	MoeQuantizedCurve   []float64 // 113 knots by length of a prompt: measured routed experts of all layers with quantized weights, which are other kernels, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
 	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
@@ -222,8 +222,9 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kernelGemmUs := fittedCurveAt(d.GemmCurve, graphTokens)
 	kernelRouterUs := fittedCurveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := fittedCurveAt(d.ElementwiseCurve, graphTokens)
-	kernelMoeUs := fittedCurveAt(d.MoeCurve, tokens)
-	kernelMoeQuantizedUs := fittedCurveAt(d.MoeQuantizedCurve, tokens)
+	allTokens := float64(d.Dp * tokens)
+	kernelMoeUs := fittedCurveAt(d.MoeCurve, allTokens)
+	kernelMoeQuantizedUs := fittedCurveAt(d.MoeQuantizedCurve, allTokens)
 	kernelDecodeLaunchUs := fittedCurveAt(d.DecodeLaunchCurve, decodeReqs)
 	kernelDecodeUsPerToken := fittedCurveAt(d.DecodePerTokenCurve, decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)

@@ -49,6 +49,7 @@ type FittedDeployment struct {
 	Experts            float64 // routed experts a layer
 	ActiveExperts      float64 // routed experts a token uses
 	Tp                 float64 // tensor parallelism
+	Dp                 float64 // data parallelism
 	FlopsPerUs         float64 // dense peak for the weights' type, per GPU, flop/us
 	BytesPerUs         float64 // memory bandwidth, per GPU, byte/us
 	SharedWeightsUs    float64 // weights that every step reads, over bandwidth, us
@@ -84,6 +85,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"Experts", d.Experts, d.Experts >= 0},
 		{"ActiveExperts", d.ActiveExperts, d.ActiveExperts >= 0},
 		{"Tp", d.Tp, d.Tp >= 1},
+		{"Dp", d.Dp, d.Dp >= 1},
 		{"FlopsPerUs", d.FlopsPerUs, d.FlopsPerUs > 0},
 		{"BytesPerUs", d.BytesPerUs, d.BytesPerUs > 0},
 		{"SharedWeightsUs", d.SharedWeightsUs, d.SharedWeightsUs > 0},
@@ -107,6 +109,7 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 		Experts:            8,
 		ActiveExperts:      2,
 		Tp:                 2,
+		Dp:                 1,
 		FlopsPerUs:         989500000,
 		BytesPerUs:         3350000,
 		SharedWeightsUs:    439.9,
@@ -166,7 +169,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	totalFlops := float64(d.GemmUsPerToken*d.FlopsPerUs*tokens) +
 		attentionFlops +
 		float64(2*d.Hidden*d.Vocab/d.Tp*batchSize)
-	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, tokens)
+	allTokens := float64(d.Dp * tokens)
+	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, allTokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
 	weightReadUs := d.SharedWeightsUs + expertReadUs
 	kvSum := float64(b.kvSum)

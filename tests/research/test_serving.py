@@ -48,20 +48,21 @@ ROW = dict.fromkeys(EMPTY.split(), "") | {
 
 def test_rows_are_replayed_with_their_own_settings(tmp_path: Path) -> None:
     (tmp_path / "model_configs.json").write_text(json.dumps({"own": {"config.json": CONFIG}}))
-    rows = [ROW, ROW | {"id": "b", "attention_dp": "2"}, ROW | {"id": "c", "origin": "elsewhere"}]
+    rows = [ROW, ROW | {"id": "b", "tp": "2", "attention_dp": "2"}, ROW | {"id": "c", "origin": "elsewhere"}]
     with (tmp_path / "open.csv").open("w") as file:
         writer = csv.DictWriter(file, list(ROW))
         writer.writeheader()
         writer.writerows(rows)
     found = rows_of(tmp_path)
-    assert [(r.id, r.missing) for r in found] == [("a", ""), ("b", "attention data parallelism")]
-    e = found[0].experiment
+    assert [(r.id, r.missing) for r in found] == [("a", ""), ("b", "")]
+    e, on_ranks = (r.experiment for r in found)
+    assert on_ranks and (on_ranks.engine.tensor_parallel, on_ranks.engine.data_parallel) == (1, 2)
     assert e is not None and not e.engine.prefix_caching and e.workload.stages[0].users == 4
     assert e.engine.max_num_batched_tokens == 8192  # vLLM's default of 0.15.1 on an H100
     errors = errors_of(load("champion").complete, found, 1)
-    assert errors[0].tpot_pct is not None and abs(errors[0].tpot_pct) < 20.0 and errors[1].tpot_pct is None
+    assert errors[0].tpot_pct is not None and abs(errors[0].tpot_pct) < 20.0 and errors[1].tpot_pct is not None
     [row] = table_of(errors, "champion").rows
-    assert row.values[3:5] == (2, 1)
+    assert row.values[3:5] == (2, 2)
 
 
 def test_the_public_runs_are_replayed() -> None:
@@ -70,5 +71,6 @@ def test_the_public_runs_are_replayed() -> None:
     if not folder.is_dir():
         pytest.skip("../shared absent: no public serving runs")
     found = rows_of(folder)
-    assert (len(found), sum(r.experiment is None for r in found)) == (424, 31)
-    assert {r.missing for r in found} == {"", "attention data parallelism"}
+    assert len(found) == 424 and {r.missing for r in found} == {""}
+    ranks = [r.experiment.engine for r in found if r.experiment and r.experiment.engine.data_parallel > 1]
+    assert len(ranks) == 31 and {(e.gpus, e.expert_parallel) for e in ranks} == {(2, 2), (4, 4)}

@@ -35,7 +35,8 @@ def facts(name: str, engine: Engine, **config: Any) -> dict[str, float]:
 # 16 bit.
 # The all-reduces are two a layer, a ring 2*(tp-1)/tp.
 BY_HAND = """
-tp tp_log2 is_moe is_fp8 | 4 2 0 0 | 2 1 1 0 | 2 1 1 1
+tp dp ep pp gpus | 4 1 1 1 4 | 2 1 1 1 2 | 2 1 1 1 2
+tp_log2 is_moe is_fp8 | 2 0 0 | 1 1 0 | 1 1 1
 layers dense_layers moe_layers hidden | 80 80 0 8192 | 32 0 32 4096 | 48 0 48 5120
 heads kv_heads kv_heads_per_gpu head_dim window | 64 8 2 128 0 | 32 8 4 128 0 | 40 8 4 128 0
 ffn moe_ffn vocab experts active_experts | 28672 0 32000 0 0 | 14336 14336 32000 8 2 | 16384 8192 202048 16 1
@@ -96,6 +97,36 @@ def test_kv_blocks_by_hand() -> None:
     # Llama-2-7B on one H100: (0.9*79.11 - 0.8) GiB less 2 * 6,738,149,376 bytes, 8 MiB blocks, one null
     room = (0.9 * 79.11 - 0.8) * 1024**3 - 2 * 6_738_149_376
     assert facts("llama-2-7b", Engine())["kv_blocks"] == room // (8 * 1024**2) - 1
+
+
+def test_kv_blocks_of_a_rank_by_hand() -> None:
+    """Mixtral on 4 H100: a GPU holds a quarter of the experts however they are shared, and its rank's share of the rest."""
+    rest, experts = 32 * 41_943_040 + 2 * 131_072_000, 32 * 8 * 176_160_768
+    room = (0.9 * 79.11 - 0.8) * 1024**3
+    for tp, dp, ep in ((4, 1, 1), (4, 1, 4), (2, 2, 1), (2, 2, 4), (1, 4, 1), (1, 4, 4)):
+        f = facts("mixtral-8x7b", Engine(tensor_parallel=tp, data_parallel=dp, expert_parallel=ep))
+        block = 16 * 2 * 32 * 8 // tp * 128 * 2
+        assert f["kv_blocks"] == (room - 2 * rest / tp - 2 * experts / 4) // block - 1
+        assert f["experts_us"] == pytest.approx(2 * experts / 4 / BYTES)
+        assert [f[name] for name in ("tp", "dp", "ep", "pp", "gpus")] == [tp, dp, ep, 1, 4]
+    staged = facts("mixtral-8x7b", Engine(tensor_parallel=2, pipeline_parallel=2))  # half of the layers each
+    block = 16 * 2 * 16 * 4 * 128 * 2
+    assert staged["kv_blocks"] == (room - (2 * rest + 2 * experts) / 4) // block - 1
+    dense = facts("llama-2-7b", Engine(data_parallel=4))  # each rank is a replica
+    assert dense["kv_blocks"] == facts("llama-2-7b", Engine())["kv_blocks"]
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "problem"),
+    [
+        ("mixtral-8x7b", Engine(tensor_parallel=2, data_parallel=2, expert_parallel=2), "must be 1 or .* 4, got 2"),
+        ("llama-2-7b", Engine(data_parallel=2, expert_parallel=2), "is 2, and the model has no routed experts"),
+        ("llama-2-7b", Engine(pipeline_parallel=33), "is 33, and the model has 32 layers"),
+    ],
+)
+def test_degrees_that_no_engine_has_are_refused(model: str, engine: Engine, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        facts(model, engine)
 
 
 def test_weights_by_precision() -> None:

@@ -95,7 +95,8 @@ def test_every_setting_is_read() -> None:
     raw = copy.deepcopy(MINIMAL)
     entry = raw["experiments"][0]
     engine: dict[str, Any] = yaml.safe_load("""{
-        name: v, version: '1', tensor_parallel: 2, max_num_seqs: 64, max_num_batched_tokens: 2000, max_model_len: 1024,
+        name: v, version: '1', tensor_parallel: 2, data_parallel: 2, expert_parallel: 1, pipeline_parallel: 1,
+        max_num_seqs: 64, max_num_batched_tokens: 2000, max_model_len: 1024,
         block_size: 32, gpu_memory_utilization: 0.8, chunked_prefill: false, prefix_caching: false,
         long_prefill_token_threshold: 100, kv_cpu_offload: true, total_kv_blocks: 777, kv_cache_dtype: fp8_e5m2,
         quantization: fp8,
@@ -168,7 +169,10 @@ REFUSED: list[tuple[str, object, str]] = [
     ("hardware", {"name": "g"}, "hardware.bf16_tflops is missing"),
     ("hardware", {**H100, "mfu_prefill": 65}, "hardware.mfu_prefill must be <= 1, got 65"),
     ("hardware", {**H100, "memory_tb_per_s": 3350}, "hardware.memory_tb_per_s must be <= 100, got 3350"),
-    ("engine.data_parallel_size", 2, "engine.data_parallel_size is not a known key: one replica is replayed"),
+    ("engine.data_parallel_size", 2, "engine.data_parallel_size is not a known key: it is called data_parallel here"),
+    ("engine.enable_expert_parallel", True, "here expert_parallel is the number of GPUs over which experts are spread"),
+    ("engine.expert_parallel", 2, "engine.expert_parallel must be 1 or tensor_parallel x data_parallel, 1, got 2"),
+    ("engine.pipeline_parallel", 999, "engine.pipeline_parallel is 999, and the model has 32 layers"),
     ("engine.enable_lora", True, "engine.enable_lora is not a known key: it is not modelled"),
     (
         "engine.kv_cache_dtype",

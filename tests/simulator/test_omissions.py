@@ -53,7 +53,8 @@ def test_no_static_field_and_no_curve_of_the_bundled_deployments_has_changed() -
         recorded = {row.pop("deployment"): row for row in csv.DictReader(file)}
     assert set(recorded) == set(known)
     for name, row in recorded.items():
-        assert {k: f"{v:.17g}" for k, v in known[name].items()} == {k: row[k] for k in known[name]}, name
+        values = {k: f"{v:.17g}" for k, v in known[name].items() if k not in ("dp", "ep", "pp", "gpus")}
+        assert values == {k: row[k] for k in values}, name
         for curve in CURVES:
             assert curve_of(known[name], curve).sum() == pytest.approx(float(row[f"curve {curve}"]), rel=1e-6), name
         assert omitted(known[name]) == (), name

@@ -31,7 +31,7 @@ from simulator.serving.known import facts_of
 ROUND = """
     shared_weights_us 3000, experts_us 900, experts 8, active_experts 2, kv_us_per_token 0.5, gemm_us_per_token 0.25,
     attention_us_per_pair 0.001, logits_us_per_row 1.5, allreduce_us_per_token 0.125, flops_per_us 1e9, bytes_per_us 3e6,
-    hidden 64, vocab 100, tp 2, layers 12, window 20, max_num_seqs 128, sampling_sort 1, repetition_penalty 0.5
+    hidden 64, vocab 100, tp 2, dp 2, layers 12, window 20, max_num_seqs 128, sampling_sort 1, repetition_penalty 0.5
 """
 
 
@@ -69,7 +69,7 @@ ALL = {"round": FACTS, **DEPLOYMENTS}
 
 # (I, PI, NN): a prompt continued, a prompt begun, a first decode, a later one, a far one
 MIXED = [(100, 32, 40), (7, 0, 7), (50, 50, 1), (20, 31, 1), (1, 9, 1)]
-TOUCHED = 1 - 0.75**50
+TOUCHED = 1 - 0.75 ** (2 * 50)
 
 
 def batch_of(requests: list[tuple[int, int, int]]) -> list[Active]:
@@ -108,8 +108,8 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     pairs = sum(done * new + new * (new + 1) // 2 for done, new in chunks)
     most, size = facts["cudagraph_capture_max"], captured(tokens, facts["cudagraph_capture_max"])
     found = {f"kernel_{name}_us": at(name, size, facts) for name in SHARED}
-    for name in ("moe", "moe_quantized"):  # padding touches no experts of its own
-        found[f"kernel_{name}_us"] = at(name, tokens, facts)
+    for name in ("moe", "moe_quantized"):  # padding touches no experts of its own; those of all ranks meet
+        found[f"kernel_{name}_us"] = at(name, facts["dp"] * tokens, facts)
     found["kernel_lm_head_us"], found["kernel_sampler_us"] = at("lm_head", n, facts), at("sampler", n, facts)
     found["kernel_decode_launch_us"] = at("decode_launch", len(decodes), facts)
     found["kernel_decode_us_per_token"] = at("decode_per_token", len(decodes), facts)
@@ -136,7 +136,7 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
 # 32 tokens of context in the prompts, 90 in the decodes; a token has its KV entries and 8 bytes x 12 layers x 64
 ARITHMETIC = """
 prefill_reqs = 2 ; decode_reqs = 3 ; decode_tokens = 3 ; batch_size = 2 + 3 ; prefill_tokens = 40 + 7
-tokens = 40 + 7 + 3 ; max_prefill_chunk = 40 ; prefill_pairs = (40 * 32 + 40 * 41 / 2) + (7 * 0 + 7 * 8 / 2)
+tokens = 40 + 7 + 3 ; all_tokens = 2 * 50 ; max_prefill_chunk = 40 ; prefill_pairs = (40 * 32 + 40 * 41 / 2) + (7 * 0 + 7 * 8 / 2)
 kv_sum = 32 + 0 + 50 + 31 + 9 ; kv_mean = 122 / 5 ; kv_max = 50
 kv_var = (5 * (32**2 + 50**2 + 31**2 + 9**2) - 122**2) / 25
 kv_decode_sum = 50 + 31 + 9 ; kv_decode_mean = 90 / 3 ; kv_decode_max = 50 ; graph_batch = 5
@@ -163,7 +163,7 @@ class BruteForce(Mapping[tuple[str, str], float]):
         progress = [done for _, done, _ in requests]
         n, s1, s2 = len(requests), sum(progress), sum(done**2 for done in progress)
         tokens = len(decodes) + sum(new for _, new in chunks)
-        fraction, base, left = 1.0, 1 - 2 / 8, tokens
+        fraction, base, left = 1.0, 1 - 2 / 8, 2 * tokens
         while left:
             fraction *= base if left % 2 else 1.0
             base, left = base * base, left // 2

@@ -114,6 +114,13 @@ def test_a_setting_can_be_varied_and_taken_back() -> None:
     assert "max_num_seqs 128, max_num_batched_tokens 2048" in deploy(back).notes[0]  # assumed again
 
 
+def test_experts_stay_spread_over_all_gpus() -> None:
+    spec = Spec.of(**{**PLAN, "model": "mixtral-8x7b"}, tp=2).vary(data_parallel=2, expert_parallel=4)
+    assert (spec.engine.gpus, spec.vary(tp=4).engine.expert_parallel) == (4, 8)
+    assert spec.vary(data_parallel=None).engine.expert_parallel == 2
+    assert MEASURED_BLOCKS.vary(data_parallel=2).engine.total_kv_blocks is None
+
+
 def test_a_rate_is_that_of_the_whole_load() -> None:
     spec = RUNS["llama-2-7b-tp1-codegen"]
     assert spec.vary(rate=3).workload == at_rate(spec.workload, 3.0) and mean_rate(spec.vary(rate=3).workload) == 3.0

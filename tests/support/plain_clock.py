@@ -26,6 +26,7 @@ FACTS = {
     "shared_weights_us": 3000.0,
     "experts_us": 900.0,
     "active_experts": 2.0,
+    "dp": 1.0,
     "experts": 8.0,
     "kv_us_per_token": 0.31,
     "layers": 32.0,

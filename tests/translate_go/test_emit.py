@@ -26,6 +26,7 @@ from simulator.language.complete import complete
 from simulator.language.ir import CALLS, Field, Op, Program, nodes, walk
 from simulator.language.parse import parse
 from simulator.schema import FIELDS
+from simulator.serving.facts import Facts
 from translate_go import TARGETS, Deployment, build_and_test, emit, find_go
 from translate_go.agreement import Agreement, _together, compare_all
 from translate_go.deployment import EXAMPLE
@@ -196,6 +197,14 @@ def test_a_thousand_batches_agree_to_the_bit(target: str) -> None:
             assert found.further == 0 and found.equal > 0.99 * found.times, (name, found)
         else:
             assert found.equal == found.times and found.same_bits == found.steps, (name, found)
+
+
+@needs_go
+def test_the_batch_of_one_of_four_ranks_agrees_to_the_bit() -> None:
+    """Both count its tokens for each of the others too."""
+    some = {name: PROGRAMS[name] for name in ("experts", "everything", "roofline")}
+    for name, found in compare_all(some, Facts({**FACTS, "dp": 4.0}, FACTS.deployed), 300, seed=3).items():
+        assert found.equal == found.times and found.same_bits == found.steps, (name, found)
 
 
 @needs_go

@@ -285,6 +285,14 @@ def test_bad_command_lines_are_one_line(args: tuple[str, ...], problem: str, fil
     assert problem in refused(capsys, "simulate", *args)
 
 
+def test_a_case_for_the_host_has_one_rank(files: Path, capsys: Capsys) -> None:
+    data = files / "data.yaml"
+    data.write_text(data.read_text().replace("engine: {", "engine: {data_parallel: 2, "))
+    assert "a case for the host has one rank of one stage" in refused(capsys, "simulate", *EXPORT)
+    status, _, err = simulate(capsys, *PLAIN, "--out", "id.csv")
+    assert status == 0 and "batch of one rank" in err
+
+
 def test_a_header_without_a_model_asks_for_one(files: Path, capsys: Capsys) -> None:
     assert simulate(capsys, *EXPORT)[0] == 0
     header = files / "t" / "header.yaml"

@@ -22,6 +22,7 @@ from evolve.run.program import load
 from simulator.clock.replay import Replay, replay
 from simulator.common.errors import InputError
 from simulator.serving.bundled import load_experiments
+from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.workload import Stage
 
@@ -528,6 +529,20 @@ def test_axes_are_made_of_values_or_texts() -> None:
     for wrong in ({"rate": []}, {"rate": ["5"]}, {"rate": [True]}, {"tp": [1.5]}, {"hardware": [3]}, {"rates": [1]}):
         with pytest.raises(InputError, match=f"vary: {next(iter(wrong))}: "):
             axes_of(wrong, "vary: ")
+
+
+def test_every_rank_of_a_deployment_has_gpus(tmp_path: Path, capsys: Capsys) -> None:
+    """Replicas of two ranks are half as many as those of one, on about as many GPUs."""
+    settings = [*parse_axes(["tp=1,2"]).settings("H100", Engine(data_parallel=4))]
+    assert [(s.tp, s.groups, s.gpus) for s in settings] == [(1, 4, 4), (2, 4, 8)]
+    knees = []
+    for ranks in (1, 2):
+        file = plan(tmp_path, "dense-chat", {"data_parallel": ranks}, 20.0)
+        found = predicted(capsys, "--experiments", file, "--load", "1000", "--slo", "itl_mean=12ms")
+        [knee] = found["knees"]
+        assert knee["gpus"] == ranks * knee["replicas"]
+        knees.append(knee)
+    assert knees[1]["replicas"] < knees[0]["replicas"] and 0.8 < knees[1]["gpus"] / knees[0]["gpus"] < 1.3
 
 
 @pytest.mark.parametrize(
