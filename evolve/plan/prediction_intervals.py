@@ -75,9 +75,7 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
     narrow: no run that was held out was so far from the fitted ones."""
     lines = []
     if kinds := unlike(record, e, prediction):
-        lines.append(
-            f"no fitted run has {listed(kinds, len(kinds))}: the intervals are as wide as public runs of such kinds showed"
-        )
+        lines.append(f"no fitted run has {listed(kinds, len(kinds))}: the intervals are widened by public runs' errors")
     far = trust.too_far(factors(record.all_ranges, e, prediction))
     if which == SATURATED:  # its errors are those of runs with a queue
         far.pop("requests_in_flight", None)
