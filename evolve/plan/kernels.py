@@ -36,9 +36,8 @@ SHARES_AT = DECODES.index(32)  # the step whose shares and bounds are in the tab
 _FIELD = {f.curve: f.name for f in FIELDS.values() if f.curve}
 # The batch field that a curve's value is multiplied by, and the name of the product.
 _QUANTITY = {f.curve: f.times.removeprefix("b.") for f in FIELDS.values() if f.times}
-_NAME = {"decode_per_token": "decode attention: KV cache", "prefill_per_pair": "prefill attention"}
 # Curves whose bound includes no kernel launch; all others include LAUNCH_US.
-_NO_LAUNCH = frozenset(("elementwise", "decode_per_token", "prefill_per_pair", "sampler"))
+_NO_LAUNCH = frozenset(("elementwise", "small", "decode_per_token", "window_per_token", "prefill_per_pair", "sampler"))
 LEGEND = """\
 us: all calls of a step together; 1 to {most}: decodes; prefill: an uncached prompt of {prefill:,} tokens.
 share: at {decodes} decodes. {datasheet}roofline: bytes over bandwidth or FLOPs over peak, whichever is longer, of the
@@ -83,7 +82,7 @@ class OperationTimes:
 
     @property
     def name(self) -> str:
-        return _NAME.get(self.operation.curve, self.operation.name)
+        return self.operation.name
 
     def to_json(self, total_us: Sequence[float]) -> JsonObject:
         o = self.operation
@@ -217,7 +216,7 @@ def faster_than_datasheet(deployed: Deployed, curves: Collection[str]) -> dict[s
         known = bound > 0.0
         share = float((o.timing.us[known] / bound[known]).min(initial=1.0))
         if o.curve in curves and o.timing.kind == NEAREST and share < 1.0:
-            shares[_NAME.get(o.curve, o.name)] = share
+            shares[o.name] = share
     return shares
 
 

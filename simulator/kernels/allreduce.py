@@ -1,4 +1,4 @@
-"""The all-reduce between the GPUs of a deployment, and the gathers and scatters between ranks, from measured messages."""
+"""All-reduces between the GPUs of a deployment, gathers and scatters between its ranks, from measured messages."""
 
 from __future__ import annotations
 

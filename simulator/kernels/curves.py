@@ -7,7 +7,7 @@ reads them as the kernel fields of the schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -74,7 +74,9 @@ CURVES = (
 @cache
 def kernels(d: Deployed) -> Kernels:
     """Every operation of a step of the deployment, and its curves. Raises InputError if the GPU has no tables."""
-    operations = (*_linear(d), *_elementwise(d), *_small(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
+    operations = _together(
+        (*_linear(d), *_elementwise(d), *_small(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
+    )
     curves = {}
     for name in CURVES:
         mine = [o for o in operations if o.curve == name]
@@ -83,6 +85,16 @@ def kernels(d: Deployed) -> Kernels:
         if mine:  # most deployments have no kernel of some curves
             curves[name] = np.array([float(f"{x:.{DIGITS}g}") for x in (total * UP).tolist()])
     return Kernels(operations, curves)
+
+
+def _together(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The operations, those of one name and shape as one: layers with and without a window share most of theirs."""
+    found: dict[tuple[str, str, str], Operation] = {}
+    for o in operations:
+        key = o.name, o.curve, o.shape
+        before = found.get(key)
+        found[key] = replace(o, calls=o.calls + before.calls) if before else o
+    return tuple(found.values())
 
 
 @cache
@@ -213,7 +225,7 @@ def _attention(d: Deployed) -> list[Operation]:
         words = f"{kind.value_heads // d.tp} heads, states of {kind.key_dim} x {kind.value_dim}"
         operations += [
             Operation(f"{kind.kind} decode", "decode_launch", kind.layers, words, decodes),
-            Operation(f"{kind.kind} prefill: a token pair", "prefill_per_pair", kind.layers, words, per_pair),
+            Operation(f"{kind.kind} prefill", "prefill_per_pair", kind.layers, words, per_pair),
         ]
     return operations
 
@@ -227,17 +239,17 @@ def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
     else:
         heads = Heads(own, kv, group.head_dim, kv * (group.head_dim + group.value_dim), kv_bytes)
         one, per_pair = decode(d.gpu, TOKENS, heads), prefill(d.gpu, LENGTHS, heads)
-    token = "decode_per_token"
+    token, which = "decode_per_token", ""
     if group.window:
-        in_words += f", window {group.window:,}"
+        which = f", window {group.window:,}"
         widest = max(of.window for of in d.architecture.attention)  # whose context the curve is multiplied by
         per_token = replace(one.per_token, us=one.per_token.us * (group.window / widest))
         one = replace(one, per_token=per_token)
         token, per_pair = "window_per_token", windowed(per_pair, LENGTHS, group.window)
     return [
-        Operation("decode attention: launch", "decode_launch", group.layers, in_words, one.launch),
-        Operation("decode attention: a token of context", token, group.layers, in_words, one.per_token),
-        Operation("prefill attention: a token pair", "prefill_per_pair", group.layers, in_words, per_pair),
+        Operation(f"decode attention{which}: launch", "decode_launch", group.layers, in_words, one.launch),
+        Operation(f"decode attention{which}: KV cache", token, group.layers, in_words, one.per_token),
+        Operation(f"prefill attention{which}", "prefill_per_pair", group.layers, in_words, per_pair),
     ]
 
 

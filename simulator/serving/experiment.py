@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from simulator.common.errors import Section
+from simulator.kernels.attention import kv_type
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 from simulator.serving import limits
@@ -180,10 +181,11 @@ def _notes_on_load(spec: Spec) -> list[str]:
         if model.given is not None:
             remedy = "give it inside model_config"
         notes.append(f"generation_config is unknown: taken as without top_p, top_k and repetition penalty; {remedy}")
-    if served(model, spec.engine, spec.where).kv_bytes == 1 and spec.gpu.kernels:
+    kv_bytes, tables = served(model, spec.engine, spec.where).kv_bytes, spec.gpu.kernels
+    if kv_bytes == 1 and tables and kv_type(tables, "decode_attention", kv_bytes) != "fp8":
         dtype = spec.engine.kv_cache_dtype
         dtype = "fp8, as the checkpoint asks" if KV_CACHE_BYTES[dtype] is None else dtype
-        text = "decode attention is measured in 16 bits and taken as half as long for a token of context"
+        text = "decode attention is measured in 16 bits here and taken as half as long for a token of context"
         notes.append(f"kv_cache_dtype {dtype}: {text}; prompts take as long as in 16 bits")
     match workload.source:
         case Profile(groups=groups, prompt_len_mean=None, session=None, question_len=question):
