@@ -57,7 +57,7 @@ def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stage
     """All load stages in order; the summary of an experiment with a single stage may stand for the stage.
 
     A replay of each load at the observed pace shows which prompts the cache holds. Rates, decodes and prompts are those
-    of the mean data-parallel rank and batch in flight.
+    of one data-parallel rank and batch in flight.
     """
     rows: list[list[float]] = []
     observed, histograms = list[list[float]](), list[np.ndarray]()
@@ -141,7 +141,11 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int) -
     square += 2.0 * np.arange(steps) * over(first, end, inputs - first.astype(float)) + n * np.square(np.arange(steps))
     prompt = over(start, first, inputs.astype(float))
     earlier = over(start, first, (new[done] - new[done] / parts) / 2.0)
-    columns = np.array([n, k, tokens, earlier, prompt, context, square]) / run.load.limits.lanes  # of the mean one
+    limits = run.load.limits
+    mean = np.full(steps, 1.0 / limits.lanes)
+    # of ranks that step together, one with a prompt is the slowest
+    prompts = np.maximum(mean, 1.0 / np.maximum(k, 1.0)) if limits.together else mean
+    columns = np.array([n, k, tokens, earlier, prompt, context, square]) * [mean, *[prompts] * 4, mean, mean]
     weights = over(sent, first, share), over(sent, end, share), over(first, end, of_token)
     # the step that is missed has the decodes alone, as those that run when a request comes go on
     missed = np.bincount(sent, share / 2.0, steps)[:steps] * (n > 0)

@@ -39,15 +39,15 @@ def law(*values: float) -> Program:
     return complete(parse(LAW.format(*values)))
 
 
-def closed(tp: int, users: int, prompt: int, output: int) -> Experiment:
+def closed(tp: int, users: int, prompt: int, output: int, model: str = "llama-3.1-8b", **engine: int) -> Experiment:
     """So many clients, with lengths from 0.8 of these to all of them, as public benchmarks draw them."""
-    spec = Spec.of("llama-3.1-8b", "H100", prompt_len=prompt, output_len=output, tp=tp, concurrency=users)
+    spec = Spec.of(model, "H100", prompt_len=prompt, output_len=output, tp=tp, concurrency=users)
     profile = spec.workload.source
     assert isinstance(profile, Profile)
     lengths = [Distribution("uniform", low=int(0.8 * most), high=most) for most in (prompt, output)]
     load = replace(spec.workload, source=replace(profile, question_len=lengths[0], output_len=lengths[1]))
-    ident = f"{tp}-{users}-{prompt}-{output}"
-    return replace(deploy(spec.vary(workload=load, max_num_batched_tokens=8192)), id=ident)
+    ident = f"{model}-{tp}-{users}-{prompt}-{output}-{'-'.join(map(str, engine.values()))}"
+    return replace(deploy(spec.vary(workload=load, max_num_batched_tokens=8192, **engine)), id=ident)
 
 
 RUNS = [closed(*c) for c in ((1, 1, 1000, 200), (1, 4, 4000, 200), (1, 16, 1000, 500), (1, 64, 1000, 200))]
@@ -64,6 +64,20 @@ def test_the_mean_field_is_near_replays_of_every_closed_run() -> None:
         ratios = row / [run.e2e_ms.mean, run.ttft_ms.mean, run.itl_ms.mean]
         np.testing.assert_allclose(ratios, 1.0, atol=0.2)
         np.testing.assert_allclose(ratios[[0, 2]], 1.0, atol=0.02)
+
+
+def test_the_mean_field_of_ranks_is_near_their_replays() -> None:
+    """Of replicas, and of ranks that step together, where one with a prompt is the slowest."""
+    experts = ({"data_parallel": ranks, "expert_parallel": tp * ranks} for tp, ranks in ((1, 4), (2, 2), (1, 8)))
+    shapes = ((1, 64, 1000, 200), (2, 16, 4000, 200), (1, 256, 1000, 200))
+    runs = [closed(*shape, "mixtral-8x7b", **engine) for shape, engine in zip(shapes, experts, strict=True)]
+    runs.append(closed(1, 64, 1000, 200, data_parallel=4))
+    program = law(*TRUE)
+    means = problem_of(program, fit_set(measured(runs, program, 1, 0.0))).predict(np.array(TRUE))
+    for row, p in zip(means, predictions(program, score_set(runs, [FIT_SEED])), strict=True):
+        run = p.predicted.summary
+        assert run is not None
+        np.testing.assert_allclose(row / [run.e2e_ms.mean, run.ttft_ms.mean, run.itl_ms.mean], 1.0, atol=0.1)
 
 
 def test_its_slopes_are_differences() -> None:
