@@ -121,9 +121,9 @@ def test_measured_experts_of_every_routing(gpu: KernelGpu, weights: Format, shap
 def test_experts_faster_than_their_bytes_are_not_believed() -> None:
     """All 256 of DeepSeek-V3 are 11.3 GB in 8 bits, 3.4 ms on an H100; the table has 2 ms."""
     at, us = of_experts(H100, FP8_BLOCK, DEEPSEEK, BALANCED)
-    assert 3 * 7168 * 2048 * 256 / 3.35e6 == pytest.approx(3365, abs=1.0) and us[at == 64][0] < 2000
+    read_us = 3 * 7168 * 2048 * 256 / 3.35e6
     found = moe(H100, at, DEEPSEEK, FP8_BLOCK)
-    assert found.kind == NEAREST and (found.us > found.bound_us).all()
+    assert us[at == 64][0] < 0.6 * read_us and found.us[at == 64][0] > read_us and found.kind == NEAREST
 
 
 def test_several_kernels_of_a_width_are_one_curve() -> None:
