@@ -139,6 +139,14 @@ def test_a_gpu_without_modules_has_half_its_datasheet() -> None:
     np.testing.assert_allclose(per_pair.us, 2 * 128 * (128 + 64 + 128) / 312e6 / 0.5)
 
 
+def test_an_fp8_cache_of_latent_vectors_halves_one_of_16_bits() -> None:
+    """Where no such module was measured, as on an L40S."""
+    wide, narrow = (layer_of(L40S, kv_bytes=kv_bytes)[0] for kv_bytes in (2, 1))
+    assert (wide.per_token.kind, narrow.per_token.kind) == (MEASURED, NEAREST)
+    np.testing.assert_allclose(narrow.per_token.us, wide.per_token.us / 2)
+    assert (narrow.launch.us == wide.launch.us).all()
+
+
 def test_other_widths_are_not_measured() -> None:
     """Half the latent vector takes half as long a token of context."""
     half = Latent(256, 32, 128, 128, 1536)
