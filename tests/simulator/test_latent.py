@@ -35,7 +35,7 @@ def test_decode_of_an_fp8_cache_is_the_tables_line() -> None:
     assert len(errors) > 25 and abs(np.median(errors)) < 0.03 and np.quantile(np.abs(errors), 0.9) < 0.12
 
 
-def test_an_fp8_cache_is_read_faster_than_one_of_16_bits() -> None:
+def test_an_fp8_cache_is_read_faster() -> None:
     """Between half and all of the time; on an A100, without such rows, half."""
     wide = Heads(32, 8, 128, 2 * 8 * 128, 2)
     for gpu, low, high in ((H100, 0.5, 0.8), (H200, 0.5, 0.8), (B200, 0.45, 0.8), (A100, 0.5, 0.5)):
@@ -139,7 +139,7 @@ def test_a_gpu_without_modules_has_half_its_datasheet() -> None:
     np.testing.assert_allclose(per_pair.us, 2 * 128 * (128 + 64 + 128) / 312e6 / 0.5)
 
 
-def test_an_fp8_cache_of_latent_vectors_halves_one_of_16_bits() -> None:
+def test_an_fp8_cache_of_latent_vectors_is_half() -> None:
     """Where no such module was measured, as on an L40S."""
     wide, narrow = (layer_of(L40S, kv_bytes=kv_bytes)[0] for kv_bytes in (2, 1))
     assert (wide.per_token.kind, narrow.per_token.kind) == (MEASURED, NEAREST)

@@ -37,7 +37,7 @@ def test_measured_products_take_the_tables_time(gpu: KernelGpu, weights: Format,
         assert sure.mean() >= 0.5 and np.median(np.abs(off)) < 0.05 and abs(off.mean()) < 0.05, (n, k)
 
 
-def test_four_bits_alone_read_their_bytes_at_the_efficiency_of_sixteen() -> None:
+def test_four_bits_alone_have_the_efficiency_of_sixteen() -> None:
     """8192 x 8192 halves of a byte and 2 bytes for each of 16384 activations, at the H100's 3.35 MB/us."""
     four, whole = (gemm(H100, TOKENS, 8192, 8192, weights) for weights in (INT4, BF16))
     assert four.kind == NEAREST and four.kernel == whole.kernel
