@@ -172,7 +172,7 @@ def _better(a: Gpu, b: Gpu) -> bool:
 
 def _alone(facts: Facts) -> Facts:
     """The deployment with a link that takes no time."""
-    fields = {**facts, "allreduce_us_per_token": 0.0}
+    fields = {**facts, "allreduce_us_per_token": 0.0, "host_allreduce_us_per_token": 0.0}
     return Facts(fields, replace(facts.deployed, reduces=False) if facts.deployed else None)
 
 

@@ -103,13 +103,15 @@ def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
 def windowed(per_pair: Timing, at: np.ndarray, window: int) -> Timing:
     """Prefill attention to a sliding window: the pairs in it, at the time of a pair in a prompt as long as the window.
 
-    It is still the time of a pair of the whole prompt, of `at` tokens, so that it falls beyond the window.
+    It is still the time of a pair of the whole prompt, of `at` tokens, so that it falls beyond the window. Never more
+    than without a window, which a noisy table may have in prompts little longer than it.
     """
     pairs = at * (at + 1.0) / 2.0
     inside = np.where(at > window, window * (at - (window - 1.0) / 2.0), pairs)
     at_window = np.exp(np.interp(np.log(np.minimum(at, window)), np.log(at), np.log(per_pair.us)))
     share = inside / pairs
-    return replace(per_pair, us=at_window * share, bound_us=per_pair.bound_us * share)
+    us = np.minimum(at_window * share, per_pair.us)
+    return replace(per_pair, us=us, bound_us=per_pair.bound_us * share)
 
 
 Shape = tuple[int, int, int]  # heads, KV heads, head_dim

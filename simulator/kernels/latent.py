@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import scipy
 
-from simulator.kernels.attention import LEAST_CONTEXT, LEAST_PROMPT, STEEPER, Decode
+from simulator.kernels.attention import ELEMENT_BYTES, LEAST_CONTEXT, LEAST_PROMPT, STEEPER, Decode, kv_type
 from simulator.kernels.matrices import gemm
 from simulator.kernels.roofline import DATASHEET, LAUNCH_US, MEASURED, NEAREST, KernelGpu, Timing, octaves, rising
 from simulator.kernels.tables import tables
@@ -54,18 +54,18 @@ def latent(
             Timing(pair_us / UNMEASURED, pair_us, DATASHEET, "none"),
         )
     hidden, timed = TIMED[kind]
-    kv = "fp8" if a.kv_bytes == 1 else "bf16"
+    kv = kv_type(gpu, f"{kind}_decode", a.kv_bytes)
     measured_heads = _heads(gpu.tables, f"{kind}_decode", kv)
     own = min(measured_heads, key=lambda n: (octaves(n, heads), n))
     off = octaves(own, heads)
-    exact = off == 0.0 and (m, a.hidden) == (timed, hidden)
+    exact = off == 0.0 and (m, a.hidden) == (timed, hidden) and a.kv_bytes == ELEMENT_BYTES[kv]
     sure = MEASURED if exact else NEAREST
     for weights in TYPES.get(a.formats.attention.name, (BF16,)):
         if not _rows(gpu.tables, f"{kind}_decode", kv, weights.name, own).any():
             continue
         batches, launch_us, slope, kernel = decode_lines(gpu, kind, kv, weights, own)
         per_token = np.interp(np.log(at), np.log(batches), slope)
-        per_token *= gpu.timed.bytes / gpu.bytes * width / (timed.rank + timed.rope)
+        per_token *= gpu.timed.bytes / gpu.bytes * width / (timed.rank + timed.rope) * a.kv_bytes / ELEMENT_BYTES[kv]
         start = np.interp(at, batches, launch_us)
         beyond = at > batches[-1]
         start[beyond] = launch_us[-1] * at[beyond] / batches[-1]

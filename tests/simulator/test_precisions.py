@@ -37,7 +37,7 @@ def test_measured_products_take_the_tables_time(gpu: KernelGpu, weights: Format,
         assert sure.mean() >= 0.5 and np.median(np.abs(off)) < 0.05 and abs(off.mean()) < 0.05, (n, k)
 
 
-def test_four_bits_alone_read_their_bytes_at_the_efficiency_of_sixteen() -> None:
+def test_four_bits_alone_have_the_efficiency_of_sixteen() -> None:
     """8192 x 8192 halves of a byte and 2 bytes for each of 16384 activations, at the H100's 3.35 MB/us."""
     four, whole = (gemm(H100, TOKENS, 8192, 8192, weights) for weights in (INT4, BF16))
     assert four.kind == NEAREST and four.kernel == whole.kernel
@@ -121,9 +121,9 @@ def test_measured_experts_of_every_routing(gpu: KernelGpu, weights: Format, shap
 def test_experts_faster_than_their_bytes_are_not_believed() -> None:
     """All 256 of DeepSeek-V3 are 11.3 GB in 8 bits, 3.4 ms on an H100; the table has 2 ms."""
     at, us = of_experts(H100, FP8_BLOCK, DEEPSEEK, BALANCED)
-    assert pytest.approx(3365, abs=1.0) == 3 * 7168 * 2048 * 256 / 3.35e6 and us[at == 64][0] < 2000
+    read_us = 3 * 7168 * 2048 * 256 / 3.35e6
     found = moe(H100, at, DEEPSEEK, FP8_BLOCK)
-    assert found.kind == NEAREST and (found.us > found.bound_us).all()
+    assert us[at == 64][0] < 0.6 * read_us and found.us[at == 64][0] > read_us and found.kind == NEAREST
 
 
 def test_several_kernels_of_a_width_are_one_curve() -> None:
