@@ -196,7 +196,7 @@ def parts_of(system: System) -> list[Part]:
 
 
 def _own_experts(table: pa.Table) -> pa.ChunkedArray:
-    """True for the kernels that vLLM itself would choose: of fp8 experts on Hopper the triton ones, see matrices.py."""
+    """True for kernels of gated experts."""
     return pc.invert(pc.match_substring(table["kernel_source"], "nongated"))
 
 

@@ -54,7 +54,7 @@ def latent(
             Timing(pair_us / UNMEASURED, pair_us, DATASHEET, "none"),
         )
     hidden, timed = TIMED[kind]
-    kv = kv_type(gpu, f"{kind}_decode", a.kv_bytes)
+    kv = kv_type(gpu.tables, f"{kind}_decode", a.kv_bytes)
     measured_heads = _heads(gpu.tables, f"{kind}_decode", kv)
     own = min(measured_heads, key=lambda n: (octaves(n, heads), n))
     off = octaves(own, heads)

@@ -46,32 +46,30 @@ def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weights: Format) -> Tim
         return roofline.bound_us(moved, 2.0 * tokens * n * k, gpu, name)
 
     here = bound(gpu, at, n, k, weights.name, weights.bytes)
-    for dtype in GEMM_TYPES.get(weights.name, ("bf16",)):
+    types = [t for t in GEMM_TYPES.get(weights.name, ("bf16",)) if gemm_rows(gpu.tables, t)[0]]
+
+    def shares(dtype: str, shape: tuple[int, int]) -> np.ndarray | None:
+        tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
+        return roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, dtype, OWN_BYTES[dtype]))
+
+    for dtype in types:
         shapes, kernel = gemm_rows(gpu.tables, dtype)
-        if not shapes:
-            continue
-        own, size = dtype == weights.name, OWN_BYTES[dtype]
-        corners = []
-        for weight, corner in _corners(gpu.tables, dtype, n, k):
-            tokens, us = _gemm_curve(gpu.tables, dtype, *corner)
-            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *corner, dtype, size))
-            if share is not None:
-                corners.append((weight, share))
-        widths = _gemm_widths(gpu.tables, dtype)
-        off = max(_off(measured, width) for measured, width in zip(widths, (n, k), strict=True))
+        found = [(weight, shares(dtype, corner)) for weight, corner in _corners(gpu.tables, dtype, n, k)]
+        corners = [(weight, share) for weight, share in found if share is not None]
         total = sum(weight for weight, _ in corners)
         if total > 0.0:
+            widths = _gemm_widths(gpu.tables, dtype)
+            off = max(_off(measured, width) for measured, width in zip(widths, (n, k), strict=True))
             mean = sum(weight * share for weight, share in corners) / total
-            exact = own and (n, k) in shapes
+            exact = dtype == weights.name and (n, k) in shapes
             within = all(measured[0] <= x <= measured[-1] for measured, x in zip(widths, (n, k), strict=True))
-            between = own and total > 0.999 and within
+            between = dtype == weights.name and total > 0.999 and within
             kind = roofline.MEASURED if exact else roofline.INTERPOLATED if between else roofline.NEAREST
             return Timing(roofline.rising(here / mean), here, kind, kernel, off)
-        near = sorted(sorted(shapes), key=lambda s: roofline.octaves(s[0], n) + roofline.octaves(s[1], k))
-        for shape in near[:20]:
-            tokens, us = _gemm_curve(gpu.tables, dtype, *shape)
-            share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, *shape, dtype, size))
-            if share is not None:
+    for dtype in types:
+        shapes, kernel = gemm_rows(gpu.tables, dtype)
+        for shape in sorted(sorted(shapes), key=lambda s: roofline.octaves(s[0], n) + roofline.octaves(s[1], k))[:20]:
+            if (share := shares(dtype, shape)) is not None:
                 off = max(roofline.octaves(shape[0], n), roofline.octaves(shape[1], k))
                 return Timing(roofline.rising(here / share), here, roofline.NEAREST, kernel, off)
     return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
