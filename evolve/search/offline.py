@@ -12,6 +12,7 @@ A user's programs and those of language models may be of any form.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
@@ -43,6 +44,7 @@ DRAWS = 20  # of an operator, until one makes a change within the caps
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 _EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
+ISSUE = Field("s", "issue_us")
 _SUMMED_KERNELS = frozenset(f"b.{name}" for name in SUMMED_KERNELS)
 
 
@@ -207,6 +209,14 @@ def repeats_a_term(expr: Expr) -> bool:
     return any(len(set(terms)) < len(terms) for terms in sums)
 
 
+def _without_floor(function: Function) -> Function:
+    """The method without `max(..., s.issue_us)` around its result."""
+    result = function.result
+    if isinstance(result, Call) and result.name == "max" and len(result.args) == 2 and result.args[1] == ISSUE:
+        return replace(function, result=result.args[0])
+    return function
+
+
 def corrects(function: Function) -> bool:
     """True if a method is a sum of measured kernels and of corrections.
 
@@ -214,9 +224,10 @@ def corrects(function: Function) -> bool:
     counts or sizes, floors, roots and logarithms fit the measured models only: a few models cannot tell them apart.
 
     Either every kernel is in the sum, once in every step, or none is: the runs at hand may not need a kernel that other
-    models do. Kernels with many launches may be added again for steps without a captured graph.
+    models do. Kernels with many launches may be added again for steps without a captured graph. The sum may have the
+    time as a floor that the host needs to issue a step.
     """
-    normal, root = unexpanded(function)
+    normal, root = unexpanded(_without_floor(function))
     kernels: set[tuple[str, ...]] = set()
     if any(normal.atoms[i].kind not in ("const", "field") for i in reachable(normal, root)):
         return False
