@@ -224,10 +224,11 @@ def corrects(function: Function) -> bool:
     counts or sizes, floors, roots and logarithms fit the measured models only: a few models cannot tell them apart.
 
     Either every kernel is in the sum, once in every step, or none is: the runs at hand may not need a kernel that other
-    models do. Kernels with many launches may be added again for steps without a captured graph. The sum may have the
-    time as a floor that the host needs to issue a step.
+    models do. Kernels with many launches may be added again for steps without a captured graph. A sum of kernels has
+    the time as a floor that the host needs to issue a step: no run at hand is so fast, and other models are.
     """
-    normal, root = unexpanded(_without_floor(function))
+    summed = _without_floor(function)
+    normal, root = unexpanded(summed)
     kernels: set[tuple[str, ...]] = set()
     if any(normal.atoms[i].kind not in ("const", "field") for i in reachable(normal, root)):
         return False
@@ -247,4 +248,5 @@ def corrects(function: Function) -> bool:
             return False
         if function.name == "queueing_time" and len(fields) > 1:
             return False
-    return not kernels or {kernel[0] for kernel in kernels if len(kernel) == 1} >= _SUMMED_KERNELS
+    every = {kernel[0] for kernel in kernels if len(kernel) == 1} >= _SUMMED_KERNELS
+    return not kernels or (every and summed is not function)
