@@ -179,7 +179,7 @@ b.kernel_decode_launch_us (us): measured attention of all layers at no context: 
 b.kernel_decode_us_per_token (us/token): measured decode attention of all layers for a token of context
   curve decode_per_token at b.decode_reqs; times b.kv_decode_sum
 b.kv_window_sum (token): context that layers with a sliding window read: kv_decode_sum, at most s.window a decode
-  = min(b.kv_decode_sum, s.window * b.decode_reqs); context
+  = min(b.kv_decode_sum, s.window * b.decode_reqs); context; no_cost
 b.kernel_window_us_per_token (us/token): measured decode attention of layers with a sliding window, for a token of
     context in it
   curve window_per_token at b.decode_reqs; times b.kv_window_sum

@@ -30,8 +30,9 @@ _PAIRS = (
     *(("layers", "hidden"), ("experts", "layers"), ("layers", "is_fp8"), ("moe_layers", "is_fp8")),
 )
 # A user's program may read the limits and switches of the engine; proposals do not.
-_UNUSED = _names("no_cost") | {"reference_step_us"}
-_NOT_QUEUEING = _names("step_only")
+_NO_COST = _names("no_cost")
+_UNUSED = _NO_COST | {"reference_step_us"}
+_NOT_QUEUEING = _names("step_only") | _NO_COST
 # With measured kernels, a correction multiplies at most one count of the batch, one size and any switches.
 SIZES = _names("size")
 SWITCHES = _names("switch")

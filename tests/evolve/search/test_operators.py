@@ -10,7 +10,7 @@ import pytest
 from grown import RUNS, SEEDS, WORDS
 
 from evolve.run.config import FIELD_SETS, OPERATORS
-from evolve.search.offline import BENDING, CHANGES, PROBING, context_degree, propose
+from evolve.search.offline import BENDING, CHANGES, PROBING, _without_floor, context_degree, propose
 from evolve.search.vocabulary import Vocabulary, field_set, vocabulary
 from simulator.clock.fields import Active, BatchFields
 from simulator.language import units
@@ -68,7 +68,9 @@ def test_beside_kernels_a_program_counts_all_of_them_in_every_step() -> None:
     for i in range(100):
         child, _ = propose(child, child, WORDS, rng(i), probe=probe)
         normal = Normal(expand=False)
-        products = [[normal.atoms[a] for a, _ in product] for product, _ in normal.function(child.functions[0])]
+        summed = _without_floor(child.functions[0])
+        assert summed is not child.functions[0], i  # the time that the host needs stays under it
+        products = [[normal.atoms[a] for a, _ in product] for product, _ in normal.function(summed)]
         fields = [[atom.name for atom in atoms if atom.kind == "field"] for atoms in products]
         assert kernels <= {names[0] for names in fields if len(names) == 1}, i
 
