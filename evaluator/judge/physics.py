@@ -28,7 +28,7 @@ import numpy as np
 
 from evaluator.judge.gates import ROUNDING, FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, decode_batch, table_of
-from evaluator.judge.variants import KERNEL_STEP, Variants, known_variants, variant_checks
+from evaluator.judge.variants import KERNEL_STEP, Variants, known_variants, searched_variants, variant_checks
 from simulator.clock.bind import Deployments
 from simulator.clock.fields import Active, BatchFields
 from simulator.language.ir import Program
@@ -264,7 +264,7 @@ def kernel_sums(deployments: FactsByDeployment) -> KernelSums:
 @cache
 def known_kernel_sums() -> KernelSums:
     """The sums of `kernel_deployments`. They take a second, so one process computes them for all others."""
-    variants = known_variants()
+    variants = searched_variants()
     assert variants.kernels  # computed before workers get a copy
     return replace(kernel_sums(kernel_deployments()), variants=variants)
 
@@ -296,9 +296,9 @@ def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
 
 
 def hardware_checks(code: Code, theta: Theta) -> list[Gate]:
-    """The checks by the datasheets and by the measured kernels of the shipped models, at the constants `theta`."""
+    """The checks by the datasheets and by the measured kernels of all shipped models, at the constants `theta`."""
     physical = physics(code, theta, hardware_of(datasheet_deployments()))
-    return [*physical, *kernel_checks(code, theta, known_kernel_sums())]
+    return [*physical, *kernel_checks(code, theta, replace(known_kernel_sums(), variants=known_variants()))]
 
 
 def consistent(program: Program) -> bool:

@@ -37,6 +37,10 @@ from simulator.serving.known import known_model_names
 from simulator.serving.model import Model, known_model
 
 KERNEL_STEP = "def step_time(b, s): return b.kernel_us"
+SEARCHED = (
+    *("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-70B-Instruct"),
+    "mistralai/Mixtral-8x7B-v0.1",
+)
 TPS = (1, 2, 4, 8)
 FORMATS: tuple[Format, ...] = (BF16, FP8, NVFP4, INT4)
 FEW = ((1, 1024), (8, 1024), (1, 8192))  # (decodes, tokens of context of each): steps that memory decides
@@ -140,8 +144,14 @@ def variants_of(models: Sequence[str]) -> Variants:
 
 @cache
 def known_variants() -> Variants:
-    """The variants of all shipped models. They take seconds, so one process computes them for all others."""
+    """The variants of all shipped models: seconds, and a hundred megabytes."""
     return variants_of(known_model_names())
+
+
+@cache
+def searched_variants() -> Variants:
+    """The variants that a search holds every candidate against: two dense models and a mixture of experts."""
+    return variants_of(SEARCHED)
 
 
 def _deployments(models: Sequence[str], gpus: Sequence[Gpu]) -> Iterator[tuple[Key, Facts]]:
