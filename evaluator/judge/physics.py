@@ -28,7 +28,7 @@ import numpy as np
 
 from evaluator.judge.gates import ROUNDING, FactsByDeployment, Gate, Theta, extreme, verdict
 from evaluator.judge.sweep import Batch, decode_batch, table_of
-from evaluator.judge.variants import KERNEL_STEP, Variants, known_variants, searched_variants, variant_checks
+from evaluator.judge.variants import KERNEL_STEP, Variants, searched_variants, variant_checks
 from simulator.clock.bind import Deployments
 from simulator.clock.fields import Active, BatchFields
 from simulator.language.ir import Program
@@ -295,10 +295,13 @@ def kernel_checks(code: Code, theta: Theta, sums: KernelSums) -> list[Gate]:
     ]
 
 
-def hardware_checks(code: Code, theta: Theta) -> list[Gate]:
-    """The checks by the datasheets and by the measured kernels of all shipped models, at the constants `theta`."""
-    physical = physics(code, theta, hardware_of(datasheet_deployments()))
-    return [*physical, *kernel_checks(code, theta, replace(known_kernel_sums(), variants=known_variants()))]
+def hardware_checks(code: Code, theta: Theta, variants: Variants | None = None) -> list[Gate]:
+    """The checks by the datasheets and by the measured kernels of the shipped models, at the constants `theta`.
+
+    variants: by default those of a search.
+    """
+    physical, sums = physics(code, theta, hardware_of(datasheet_deployments())), known_kernel_sums()
+    return [*physical, *kernel_checks(code, theta, replace(sums, variants=variants) if variants else sums)]
 
 
 def consistent(program: Program) -> bool:

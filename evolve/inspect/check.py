@@ -12,6 +12,7 @@ from evaluator.assess import foreknown
 from evaluator.judge.gates import Gate, Theta, deployments_of, judge
 from evaluator.judge.physics import hardware_checks, known_kernel_sums
 from evaluator.judge.sweep import decode_batch
+from evaluator.judge.variants import known_variants
 from evolve import __version__
 from evolve.inspect.show import Description, at_limits, describe
 from evolve.output.columns import words, wrapped
@@ -79,7 +80,7 @@ def check(source: Source, hardware: bool, experiments: Sequence[Experiment]) -> 
     gates = [finite, *_language(code, theta, next(iter(deployments.facts.values()))), *others]
     judged_on = [deployments.facts]
     if hardware and finite.passes:
-        gates += hardware_checks(code, theta)
+        gates += hardware_checks(code, theta, known_variants())
         judged_on += [datasheet_deployments(), known_kernel_sums().deployments.facts]
     notes = left_out(named for each in judged_on for named in each.items())
     shorter = _shorter(code, theta, deployments) if finite.passes else ()

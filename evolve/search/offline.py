@@ -45,6 +45,7 @@ _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 _EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
 ISSUE = Field("s", "issue_us")
+ISSUE_KEY = "s.issue_us"
 _SUMMED_KERNELS = frozenset(f"b.{name}" for name in SUMMED_KERNELS)
 
 
@@ -236,6 +237,8 @@ def corrects(function: Function) -> bool:
         factors = [(normal.atoms[i].name, power) for i, power in powers if normal.atoms[i].kind == "field"]
         fields = [name for name, _ in factors]
         if any(power != 1 for _, power in factors):
+            return False
+        if ISSUE_KEY in fields:
             return False
         if any(name[2:] in KERNELS for name in fields):
             kernel = tuple(sorted(fields))
