@@ -304,7 +304,7 @@ MOST = 2.0  # times as long as a sibling allows: a row beyond is not believed
 def judged(name: str, tables: Mapping[str, pa.Table]) -> tuple[pa.Table, Mapping[str, int]]:
     """A GPU's rows, with its sibling's time in place of those that are not believed; how many these are, by operation.
 
-    NCCL is left alone: its time depends on the machine.
+    A row that two siblings replace counts twice. NCCL is left alone: its time depends on the machine.
     """
     own = tables[name].to_pandas()
     keys = [key for key in KEYS if key != "kernel"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.common.errors import InputError
-from simulator.model.architecture import architecture
+from simulator.model.architecture import Architecture, architecture
+from simulator.model.formats import BF16, FP8, IN_16, Formats
 from simulator.serving.defaults import issue_us
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import gpu_named, gpu_names, hardware_table
@@ -53,17 +54,33 @@ def known_host() -> Host:
     for model in {str(entry["id"]): entry for entry in model_table().values()}.values():
         name = str(model["id"])
         config = known_model(name, name)
-        windowed = [group for group in architecture(config, name).attention if group.window]
+        a, names = architecture(config, name), (name, *model.get("aliases", ()))
+        windowed = [group for group in a.attention if group.window]
         window, layers = max((g.window for g in windowed), default=0), sum(g.layers for g in windowed)
-        models.append(KnownModel((name, *model.get("aliases", ())), sampling_of(config, name), window, layers))
+        models.append(KnownModel(names, sampling_of(config, name), window, layers, told(a)))
     return Host(tuple(gpus), tuple(models))
 
 
+def told(a: Architecture) -> bool:
+    """True if the host's configuration says all that a model's kernels depend on.
+
+    It says nothing of recurrent layers, norms across heads, scales of blocks, and other types than fp8. Attention in 16
+    bits beside fp8 is taken for Llama 4's.
+    """
+    plain = not a.is_latent and not a.recurrent and not a.expert_hidden
+    in_fp8 = Formats.all(FP8)
+    formats = (IN_16, in_fp8, replace(in_fp8, attention=BF16))
+    return plain and not any(group.normed for group in a.attention) and a.formats in formats
+
+
 def host_deployments() -> list[Deployment]:
-    """Every shipped model on one to eight of every GPU with measured kernels, by the host's names."""
+    """Every shipped model that the host tells on one to eight of every GPU with measured kernels, by its names."""
     deployments = []
     for deployment in map(of_known, measured_deployments()):
         model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp
-        config = host_config(known_model(model, model), hardware_table()[deployment.hardware], model, gpu, tp)
+        terms = known_model(model, model)
+        if not told(architecture(terms, model)):
+            continue
+        config = host_config(terms, hardware_table()[deployment.hardware], model, gpu, tp)
         deployments.append(replace(deployment, name=f"{model}/{gpu}/tp{tp}", config=config))
     return deployments

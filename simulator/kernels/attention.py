@@ -138,7 +138,7 @@ def kv_type(name: str, operation: str, kv_bytes: int) -> str:
 
 
 def _grouped(name: str, operation: str, kv: str, columns: tuple[str, ...]) -> dict[Shape, tuple[list[np.ndarray], str]]:
-    """Shape -> the columns of its rows without a window, and the kernel."""
+    """Shape -> the columns of its rows without a window, in order, and the kernel."""
     rows = tables(name).rows[operation]
     chosen = rows["kv"] == kv
     if "window" in rows:
@@ -148,6 +148,7 @@ def _grouped(name: str, operation: str, kv: str, columns: tuple[str, ...]) -> di
     shapes, of_row = np.unique(keys, axis=0, return_inverse=True)
     for i, key in enumerate(shapes):
         mine = np.flatnonzero(chosen)[of_row == i]
+        mine = mine[np.lexsort([rows[c][mine] for c in reversed(columns)])]  # rows of several kernels are apart
         shape = int(key[0]), int(key[1]), int(key[2])
         # Name the kernel of the longest context: a few of the shortest may use a different one.
         kernel = str(rows["kernel"][mine][np.argmax(rows["context"][mine])])

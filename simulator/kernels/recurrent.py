@@ -64,7 +64,8 @@ def rows(name: str, operation: str) -> dict[Shape, tuple[tuple[np.ndarray, np.nd
     size = "batch" if operation == "recurrent_decode" else "context"
     found = {}
     for shape in sorted({(int(v), int(k)) for v, k in zip(every["heads"], every["kv_heads"], strict=True)}):
-        mine = (every["heads"] == shape[0]) & (every["kv_heads"] == shape[1])
+        mine = np.flatnonzero((every["heads"] == shape[0]) & (every["kv_heads"] == shape[1]))
+        mine = mine[np.argsort(every[size][mine])]  # rows of several kernels are apart
         columns = every[size][mine].astype(float), every["latency_us"][mine].astype(float)
         found[shape] = columns, str(every["kernel"][mine][0])
     return found

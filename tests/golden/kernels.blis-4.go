@@ -12,10 +12,11 @@
 //
 // The program that this file translates:
 //
-//	"""Every kernel of a step as it was measured by others, and the sampler as it was counted.
+//	"""Every kernel of a step as it was measured by others, and what no table has as it was counted.
 //
-//	Their factors are near 1. Prefill and decode attention have one each: one is bound by compute, the other by memory.
-//	Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0, Apache-2.0); simulator/kernels/sampler.py.
+//	Their factors are near 1. Prefill and decode attention have one each: one is bound by compute, the other by memory. No
+//	step is faster than the host can issue it.
+//	Source: kernel tables of configs/kernels (NVIDIA aiconfigurator-core 0.12.0 and aisimulate 0.13, Apache-2.0).
 //	"""
 //
 //
@@ -23,6 +24,7 @@
 //	    b, s, *,
 //	    gemm: one = 1.0,
 //	    elementwise: one = 1.0,
+//	    small: one = 1.0,
 //	    moe: one = 1.0,
 //	    moe_quantized: one = 1.0,
 //	    decode_attention: one = 1.0,
@@ -31,9 +33,10 @@
 //	    lm_head: one = 1.0,
 //	    sampler: one = 1.0,
 //	):
-//	    return (
+//	    kernels = (
 //	        gemm * (b.kernel_gemm_us + b.kernel_router_us)
 //	        + elementwise * b.kernel_elementwise_us
+//	        + small * b.kernel_small_us
 //	        + moe * b.kernel_moe_us
 //	        + moe_quantized * b.kernel_moe_quantized_us
 //	        + decode_attention * b.kernel_decode_attention_us
@@ -42,6 +45,7 @@
 //	        + lm_head * b.kernel_lm_head_us
 //	        + sampler * b.kernel_sampler_us
 //	    )
+//	    return max(kernels + s.schedule_us, s.issue_us)
 //
 //
 //	def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.25):
@@ -68,10 +72,14 @@ import (
 // The curves of measured kernels are not copied: do not change them afterwards.
 type FittedDeployment struct {
 	Window              float64   // sliding window of the layers that have one; 0 without, token
+	Dp                  float64   // data parallelism
 	GraphDecode         float64   // 1 if steps of decodes alone are captured as CUDA graphs
 	GraphMixed          float64   // 1 if steps with prompts are captured as CUDA graphs
+	ScheduleUs          float64   // time in a step that the GPU waits for the scheduler, us
+	IssueUs             float64   // time that the host needs to issue a captured step, which is never faster, us
 	GemmCurve           []float64 // 113 knots by padded tokens: measured matrix products of all layers (without routed experts), us
 	ElementwiseCurve    []float64 // 113 knots by padded tokens: norms, rotary embeddings, cache writes and activations of all layers, us
+	SmallCurve          []float64 // 113 knots by padded tokens: launches around routed experts, quantization of activations, norms of queries and keys of all layers, us
 	MoeCurve            []float64 // 113 knots by length of a prompt: measured routed experts of all layers in 16 bits, else 0. At the true tokens, us
 	MoeQuantizedCurve   []float64 // 113 knots by length of a prompt: measured routed experts of all layers with quantized weights, which are other kernels, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
@@ -110,8 +118,11 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		ok    bool
 	}{
 		{"Window", d.Window, d.Window >= 0},
+		{"Dp", d.Dp, d.Dp >= 1},
 		{"GraphDecode", d.GraphDecode, d.GraphDecode >= 0},
 		{"GraphMixed", d.GraphMixed, d.GraphMixed >= 0},
+		{"ScheduleUs", d.ScheduleUs, d.ScheduleUs >= 0},
+		{"IssueUs", d.IssueUs, d.IssueUs > 0},
 	} {
 		if !fact.ok || math.IsInf(fact.value, 0) {
 			return nil, fmt.Errorf("fitted: FittedDeployment.%s cannot be %g", fact.name, fact.value)
@@ -124,6 +135,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 	}{
 		{"GemmCurve", d.GemmCurve, 113},
 		{"ElementwiseCurve", d.ElementwiseCurve, 113},
+		{"SmallCurve", d.SmallCurve, 113},
 		{"MoeCurve", d.MoeCurve, 113},
 		{"MoeQuantizedCurve", d.MoeQuantizedCurve, 113},
 		{"RouterCurve", d.RouterCurve, 113},
@@ -200,6 +212,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	const (
 		gemm             float64 = 1 // dimensionless
 		elementwise      float64 = 1 // dimensionless
+		small            float64 = 1 // dimensionless
 		moe              float64 = 1 // dimensionless
 		moeQuantized     float64 = 1 // dimensionless
 		decodeAttention  float64 = 1 // dimensionless
@@ -222,6 +235,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kernelGemmUs := fittedCurveAt(d.GemmCurve, graphTokens)
 	kernelRouterUs := fittedCurveAt(d.RouterCurve, graphTokens)
 	kernelElementwiseUs := fittedCurveAt(d.ElementwiseCurve, graphTokens)
+	kernelSmallUs := fittedCurveAt(d.SmallCurve, graphTokens)
 	allTokens := float64(d.Dp * tokens)
 	kernelMoeUs := fittedCurveAt(d.MoeCurve, allTokens)
 	kernelMoeQuantizedUs := fittedCurveAt(d.MoeQuantizedCurve, allTokens)
@@ -244,8 +258,9 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, batchSize)
 	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, batchSize)
 
-	return float64(gemm*(kernelGemmUs+kernelRouterUs)) +
+	kernels := float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(elementwise*kernelElementwiseUs) +
+		float64(small*kernelSmallUs) +
 		float64(moe*kernelMoeUs) +
 		float64(moeQuantized*kernelMoeQuantizedUs) +
 		float64(decodeAttention*kernelDecodeAttentionUs) +
@@ -253,6 +268,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 		float64(allreduce*kernelAllreduceUs) +
 		float64(lmHead*kernelLmHeadUs) +
 		float64(sampler*kernelSamplerUs)
+	return max(kernels+d.ScheduleUs, d.IssueUs)
 }
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before

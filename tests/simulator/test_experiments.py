@@ -117,8 +117,7 @@ def test_every_setting_is_read() -> None:
     assert x.observed is not None
     assert x.observed.summary == Observation(Statistic(5.0, None, 7.5), none, Statistic(0.25), completed=60, failed=1)
     assert x.observed.stages == (Observation(none, Statistic(None, 1.5, None, 2.0), none),)
-    assert x.notes[0].startswith("kv_cache_dtype fp8_e5m2: ") and x.notes[2:] == ("a b", "c")
-    assert x.notes[1].startswith("ignore_eos: false is not replayed")
+    assert x.notes[0].startswith("ignore_eos: false is not replayed") and x.notes[1:] == ("a b", "c")
 
 
 def test_without_chunked_prefill_a_step_has_room_for_the_longest_prompt() -> None:
@@ -346,7 +345,7 @@ def test_models_and_published_errors_were_carried_over() -> None:
     ours = {e["id"]: {**e["config"], "generation_config": e["generation_config"]} for e in model_table().values()}
     for config in ours.values():
         config.pop("extra_weights_gib", None)  # our own figure, its arithmetic beside it
-    assert ours == source
+    assert ours.keys() > source.keys() and {name: ours[name] for name in source} == source
     rows = list(csv.DictReader(shared("published_errors.csv").read_text().splitlines()))
     assert [(r.system, r.experiment, r.metric, r.abs_error_pct, r.source) for r in published_errors()] == [
         (r["system"], r["experiment"], r["metric"], float(r["abs_error_pct"]), r["source"]) for r in rows

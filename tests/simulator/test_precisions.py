@@ -9,9 +9,9 @@ from measured import A100, B200, H100, L40S, gpu_named, never_falls, rows_where
 from simulator.kernels.curves import TOKENS
 from simulator.kernels.matrices import BALANCED, ROUTINGS, UNIFORM, Experts, gemm, gemm_rows, moe
 from simulator.kernels.roofline import BELIEVED, LAUNCH_US, MEASURED, NEAREST, KernelGpu
-from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT8, MXFP4, NVFP4, Format
+from simulator.model.formats import BF16, FP8, FP8_BLOCK, MXFP4, NVFP4, Format, integers
 
-INT4 = Format("int4", 4.0)
+INT4, INT8 = integers(4), integers(8)
 FORMATS = (BF16, FP8, FP8_BLOCK, INT8, NVFP4, MXFP4, INT4)
 RTX = gpu_named("RTX-PRO-6000")
 

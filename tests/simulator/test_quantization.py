@@ -22,7 +22,7 @@ from simulator.serving.spec import Spec, read_spec
 DENSE: dict[str, Any] = yaml.safe_load("""{model_type: llama, num_hidden_layers: 4, hidden_size: 1024, vocab_size: 1000,
     num_attention_heads: 16, num_key_value_heads: 4, intermediate_size: 2048, max_position_embeddings: 8192}""")
 # One dense layer, and three of eight experts and a shared one.
-MOE = DENSE | yaml.safe_load("""{model_type: deepseek_v3, n_routed_experts: 8, num_experts_per_tok: 2, n_shared_experts: 1,
+MOE = DENSE | yaml.safe_load("""{model_type: glm4_moe, n_routed_experts: 8, num_experts_per_tok: 2, n_shared_experts: 1,
     moe_intermediate_size: 512, first_k_dense_replace: 1}""")
 
 INT4_GROUP = "weights: {num_bits: 4, type: int, strategy: group, group_size: 32, symmetric: true}, targets: [Linear]"

@@ -151,7 +151,7 @@ def test_a_group_shares_its_prefix_and_no_prompt_repeats() -> None:
 def test_bundled_runs_draw_what_they_always_drew() -> None:
     """By the documented rule: round(rate x duration) sorted uniform times in each stage, prompts in turn."""
     runs = bundled_experiments()
-    assert data_hash(runs) == "79e84946b178483a"
+    assert data_hash(runs) == "742ec4eeb3ab9fbb"  # since attention of Llama-4-Scout is counted in 16 bits
     e = next(x for x in runs if x.id == "llama-2-7b-tp1-codegen")
     assert isinstance(e.workload.source, Profile)
     r, rng, start, times = load_of(e, 11).requests, stream(11, zlib.crc32(e.id.encode())), 0.0, []

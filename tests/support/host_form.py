@@ -1,7 +1,7 @@
 """The host's trained-physics form in plain Python, term by term from its description, as a second opinion.
 
 Reads the terms of config.json and the datasheet themselves, none of this project's fields. Dense models and mixtures of
-experts, one data-parallel rank.
+experts without latent attention or first dense layers, one data-parallel rank.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ def host_step_us(
     layers, d, heads = config["num_hidden_layers"], config["hidden_size"], config["num_attention_heads"]
     head_dim = d // heads
     kv = config["num_key_value_heads"] * head_dim
-    experts, k = config.get("num_local_experts", 0), config.get("num_experts_per_tok", 0)
+    experts, k = config.get("num_local_experts", config.get("num_experts", 0)), config.get("num_experts_per_tok", 0)
     every = config.get("interleave_moe_layer_step", 0)
     moe = 0 if experts < 2 else layers // (every + 1) if every else layers
     dense = layers - moe
-    moe_ffn, dense_ffn = config["intermediate_size"], config.get("intermediate_size_mlp", config["intermediate_size"])
-    fp8 = config.get("quantization") == "fp8"
-    w = 1 if fp8 else 2
+    width = config["intermediate_size"]
+    moe_ffn, dense_ffn = config.get("moe_intermediate_size", width), config.get("intermediate_size_mlp", width)
+    method = config.get("quantization") or config.get("quantization_config", {}).get("quant_method")
+    fp8 = method == "fp8"
+    w = {"fp8": 1, "mxfp4": 0.5}.get(method, 2)  # of all weights alike
     peak = (gpu["fp8_tflops"] if fp8 and gpu["fp8_tflops"] else gpu["bf16_tflops"]) * 1e6  # FLOP/us
     bandwidth = gpu["memory_tb_per_s"] * 1e6  # byte/us
 

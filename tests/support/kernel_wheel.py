@@ -31,11 +31,6 @@ def sliced(table: pa.Table, every: int) -> pa.Table:
     return table.take(pa.array([i for i, kept in enumerate(sent) if kept or i % every == 0]))
 
 
-def files(name: str) -> dict[str, str]:
-    """The tables of a GPU, and the package of each."""
-    return {part.path: f"{part.wheel.package} {part.wheel.version}" for part in parts_of(SYSTEMS[name])}
-
-
 def write_wheels(folder: Path, name: str, table: pa.Table) -> dict[Wheel, Path]:
     """The rows of a table of the GPU `name` as wheels: shuffled, in ms, with rows that must be left out.
 

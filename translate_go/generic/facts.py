@@ -176,7 +176,7 @@ def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host
         parts += [_TEXT["sampling_type"], _known_models(host)]
     if use.windows:
         parts.append(_known_windows(host))
-    parts += [_TEXT["setting"], _deployment(facts, use)]
+    parts += [_untold(host), _TEXT["setting"], _deployment(facts, use)]
     read = "".join(parts)
     if "<name>Log2(" in read:
         logs = (f"{n}: {math.log2(n)!r}" for n in range(3, 16) if n.bit_count() > 1)
@@ -253,7 +253,12 @@ def _known_models(host: Host) -> str:
 
 
 def _known_windows(host: Host) -> str:
-    known = [(alias, model) for model in host.models for alias in model.names if model.window]
+    known = [(alias, model) for model in host.models for alias in model.names if model.window and model.told]
     rows = [f"{{{quoted(alias)}, {model.window}, {model.window_layers}}}," for alias, model in known]
     text = _TEXT["known_windows"]
     return text.replace("<rows>", indented(rows)) if rows else text.replace("\n<rows>\n", "")
+
+
+def _untold(host: Host) -> str:
+    names = ", ".join(quoted(alias) for model in host.models for alias in model.names if not model.told)
+    return _TEXT["untold"].replace("<names>", names)

@@ -40,13 +40,14 @@ class KnownModel:
     """A model under all its names, with what the host does not know of it.
 
     sampling: what its generation_config asks for. window, window_layers: tokens of its sliding window, and the layers
-    that have one.
+    that have one. told: False if its kernels depend on more that the host does not know.
     """
 
     names: tuple[str, ...]
     sampling: Sampling
     window: int = 0
     window_layers: int = 0
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True)
