@@ -2,7 +2,7 @@
 
 A deployment with fewer bits, a better GPU, more GPUs or less context is not slower:
 
-    bits     a step of few decodes with fewer bits a weight; a large prefill may be slower, if it widens them
+    bits     a decode step with fewer bits a weight; a large prefill may be slower, if it widens them
     gpu      a step on a GPU with more FLOPs of every type, more bandwidth and a faster link
     share    a step without its all-reduces on twice the GPUs
     context  a decode of a shorter context
@@ -43,28 +43,27 @@ SEARCHED = (
 )
 TPS = (1, 2, 4, 8)
 FORMATS: tuple[Format, ...] = (BF16, FP8, NVFP4, INT4)
-FEW = ((1, 1024), (8, 1024), (1, 8192))  # (decodes, tokens of context of each): steps that memory decides
-MANY = ((64, 1024), (128, 4096))
+DECODES = ((1, 1024), (8, 1024), (1, 8192), (64, 1024), (128, 4096), (64, 16384))  # (requests, context of each)
 PROMPT = 2048  # tokens
 CONTEXTS = (512, 1024, 4096, 16384, 65536)  # tokens, of 8 decodes
 MARGINS = {"bits": 0.02, "gpu": 0.10, "share": 0.02, "context": 0.0}  # share of a step's time
 RULES = {
-    "bits": "fewer bits a weight may not make a step of few decodes slower",
+    "bits": "fewer bits a weight may not make a decode step slower",
     "gpu": "a GPU with more of everything may not be slower",
     "share": "more GPUs may not make a step slower, all-reduces apart",
     "context": "more context may not make a step faster",
 }
 _BATCHES = (
-    *(decode_batch(n, context) for n, context in (*FEW, *MANY)),
+    *(decode_batch(n, context) for n, context in DECODES),
     (Active(PROMPT, 0, PROMPT),),
     *(decode_batch(8, context) for context in CONTEXTS),
 )
 _NAMES = (
-    *(f"{n} decodes in {context} context" for n, context in (*FEW, *MANY)),
+    *(f"{n} decodes in {context} context" for n, context in DECODES),
     f"a prefill of {PROMPT}",
     *(f"8 decodes in {context} context" for context in CONTEXTS),
 )
-_FIRST = len(FEW) + len(MANY) + 1  # the first of the contexts
+_FIRST = len(DECODES) + 1  # the first of the contexts
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Variants:
         alone = np.maximum(self.alone.bind(code, theta).steps_us(self.raw), 1.0)
         names = self.deployments.names
         found: dict[str, tuple[np.ndarray, np.ndarray, Callable[[int, int], str]]] = {}
-        for check, steps in (("bits", len(FEW)), ("gpu", _FIRST), ("share", _FIRST)):
+        for check, steps in (("bits", len(DECODES)), ("gpu", _FIRST), ("share", _FIRST)):
             of = alone if check == "share" else us
             one, other = self.pairs[check].T
 
