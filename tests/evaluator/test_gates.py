@@ -120,7 +120,7 @@ BOUND = "max(b.total_bytes / s.bytes_per_us, b.total_flops / s.flops_per_us)"
         ("b.kernel_us + (b.kernel_sampler_us if b.prefill_tokens > 0 else 0)", {"sampling"}),
         ("b.kernel_us + b.uncaptured * b.kernel_lm_head_us", {"sampling"}),
         ("b.kernel_us + 0.001 * b.prefill_reqs * s.vocab", {"sampling"}),
-        ("b.kernel_us + b.kernel_sampler_us * 0.5 + 0.001 * b.batch_size * s.vocab", set()),  # in every step
+        ("b.kernel_us + b.kernel_sampler_us * 0.5 + 0.0002 * b.batch_size * s.vocab", set()),  # in every step
         ("b.kernel_us + (b.kernel_sampler_us if b.prefill_tokens <= 0 else 0)", set()),  # overlaps with a prompt
         (f"1 + 21 * {BOUND}", {"efficiency"}),
     ],
