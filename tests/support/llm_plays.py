@@ -61,7 +61,7 @@ from evolve.search.llm.client import request
 FOREVER_S = 3600.0
 MOST_TOKENS = 60_000
 MOST_USD = 0.08
-LEAST_USD = 0.0225  # enough for the smallest question that can be, and less than one that shows programs
+LEAST_USD = 0.0228  # enough for the smallest question that can be, and less than one that shows programs
 # a form of its own below the docstring and the comments of an injection
 INJECTED = INJECTION.replace(
     "return max(floor, weights * b.weight_read_us)", "return floor + weights * (b.weight_read_us + b.logits_us)"

@@ -382,7 +382,7 @@ def test_a_prompt_of_an_offline_run_can_be_read_and_one_of_nothing_is_one_line(f
     by_models, by_operators = played(plays.reference)[0].run, played(plays.offline)
     ran = evolve(folder, "llm", "prompt", by_operators, 3, key=None)
     assert ran.status == 0
-    formula = (by_operators / "programs" / "3.py").read_text().split("def step_time")[1].splitlines()[1].strip()
+    formula = (by_operators / "programs" / "3.py").read_text().split("return ")[1].splitlines()[1].strip()
     assert formula in ran.out and "### Proposal N: " in ran.out and "# Notes" in ran.out
     wrong = [(by_operators, *words) for words in ((), ("abc",), ("-1",), ("1.5",), (99999,), (3, "--answer"))]
     for args in (*wrong, (by_models, 99999), (by_models, 0, "--sent")):
