@@ -7,8 +7,8 @@ A deployment with fewer bits, a better GPU, more GPUs or less context is not slo
     share    a step without its all-reduces on twice the GPUs
     context  a decode of a shorter context
 
-Tables are noisy, so each check has a margin, and a pair for which the sum of measured kernels is beyond it is held
-against no program that is not farther beyond.
+Tables are noisy, so each check has a margin. A pair for which the sum of measured kernels is itself beyond it is held
+against no program.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FORMATS: tuple[Format, ...] = (BF16, FP8, NVFP4, INT4)
 DECODES = ((1, 1024), (8, 1024), (1, 8192), (64, 1024), (128, 4096), (64, 16384))  # (requests, context of each)
 PROMPT = 2048  # tokens
 CONTEXTS = (512, 1024, 4096, 16384, 65536)  # tokens, of 8 decodes
-MARGINS = {"bits": 0.02, "gpu": 0.10, "share": 0.02, "context": 0.0}  # share of a step's time
+MARGINS = {"bits": 0.02, "gpu": 0.10, "share": 0.10, "context": 0.0}  # share of a step's time
 RULES = {
     "bits": "fewer bits a weight may not make a decode step slower",
     "gpu": "a GPU with more of everything may not be slower",
@@ -196,10 +196,12 @@ def _gate(check: str, one: np.ndarray, other: np.ndarray, text: Callable[[int, i
     """`least`: the ratio of the sums of kernels, at least 1."""
     if not one.size:
         return Gate(f"variants: {check}", True, "no pairs")
-    ratios = other / one / least
+    excused = least > 1.0 + MARGINS[check]
+    ratios = np.where(excused, 0.0, other / one / least)
     fails = (ratios > 1.0 + MARGINS[check] + 1e-9).any(axis=1)
     i, j = divmod(int(ratios.argmax()), ratios.shape[1])
-    measured = f"{len(fails) - fails.sum()} of {len(fails)} pass, worst: {text(i, j)}: "
+    held = f"{excused.any(axis=1).sum()} of them not in every step, as the kernels themselves do not"
+    measured = f"{len(fails) - fails.sum()} of {len(fails)} pass, {held}; worst: {text(i, j)}: "
     measured += f"{one[i, j]:,.0f} -> {other[i, j]:,.0f} us"
     return Gate(
         f"variants: {check}", not fails.any(), measured, "" if not fails.any() else f"{measured}: {RULES[check]}"

@@ -163,7 +163,7 @@ def alone(program: Program, facts: Mapping[str, float]) -> Callable[[sweep.Batch
     return lambda batch: bound.step_us(raw_row(batch))
 
 
-SLOW = step("8000 + b.kernel_us")  # beyond the limits on some deployments
+SLOW = step("6000 + b.kernel_us")  # beyond the limits on some deployments
 PROGRAMS = [load("champion").complete, load("linear").complete, step("20000 + b.tokens"), SLOW]
 
 

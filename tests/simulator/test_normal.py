@@ -168,4 +168,5 @@ def test_written_examples(line: str) -> None:
 def test_the_champion_is_one_dot_product_but_for_its_divisors() -> None:
     for function in load("champion").complete.functions:
         found = affine(function)
-        assert len(found.pieces) == 1 and found.complete
+        floor = function.name == "step_time"  # the time that the host needs to issue a step is the other piece
+        assert len(found.pieces) == 1 + floor and found.complete
