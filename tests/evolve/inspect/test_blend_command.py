@@ -25,6 +25,7 @@ from evolve.run.use import saw
 from simulator.clock.fields import Active, BatchFields
 from simulator.language.complete import complete
 from simulator.language.evaluate import evaluate
+from simulator.language.measure import Caps
 from simulator.language.parse import parse
 
 
@@ -59,17 +60,19 @@ def test_the_file_works_in_other_commands(tiny_run: Path, tmp_path: Path, capsys
     text = capsys.readouterr().out
     data = open_run(tiny_run).config.data
     own = f"--experiments {data.files[0]}"
-    assert f"Written: {out}, with its record next to it." in text and f"  evolve predict {out} {own}\n" in text
+    assert f"Written: {out}, with its record next to it." in text and f"  evolve predict {out} {own}" in text
+    more = ("--max-operations", 100, "--max-constants", 50)  # each program keeps its own floor under the host's time
     assert f"  evolve emit {out} --out go {own} --id {FITTED[0]}" in text
     for command in ("show", "check", "predict"):
-        assert evolve(command, out) == 0
-    assert evolve("emit", out, "--out", tmp_path / "go") == 0
-    assert evolve("fit", out, "--experiments", data.files[0], "--out", tmp_path / "again.py") == 0
-    record = load(str(out)).record
+        assert evolve(command, out, *more) == 0
+    assert evolve("emit", out, "--out", tmp_path / "go", *more) == 0
+    assert evolve("fit", out, "--experiments", data.files[0], "--out", tmp_path / "again.py", *more) == 0
+    source = load(str(out), Caps(100, 0, 50))
+    record = source.record
     assert record is not None and record.fitted == FITTED and record.fitted_from == str(tiny_run)
     fitted, others = chosen(data)
     assert all(saw(record, e) for e in fitted) and not any(saw(record, e) for e in others)
-    rows = error_rows(load(str(out)).complete, score_set(fitted, SCORE_SEEDS))
+    rows = error_rows(source.complete, score_set(fitted, SCORE_SEEDS))
     assert list(record.errors) == rows
 
 
