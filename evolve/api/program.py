@@ -122,9 +122,9 @@ class Program:
         """A row for each constant: value, unit, bounds, and how well the fit determined it, if it is known.
 
         >>> evolve.Program("champion").constants[["method", "name", "unit"]].head(2)
-              method                name unit
-        0  step_time                gemm  one
-        1  step_time  kernel_elementwise  one
+              method                  name unit
+        0  step_time                  gemm  one
+        1  step_time  kernel_moe_quantized  one
         """
         return frame(CONSTANTS, constant_rows(self.description))
 
@@ -139,7 +139,7 @@ class Program:
         >>> program = evolve.Program("champion")
         >>> batches = [(1, 500)], {(1, 500): 64}, [(2048, 0)]  # a decode, 64 decodes, a prefill
         >>> [round(program.step_us(batch, ("llama-2-7b", "H100", 1)) / 1000) for batch in batches]  # ms
-        [6, 12, 43]
+        [6, 12, 39]
         """
         return self._bound(deployment).step_us(raw_row(_requests(batch)))
 

@@ -94,4 +94,4 @@ def test_the_story_of_the_shipped_run_ends_with_its_archive() -> None:
     run = open_run(ROOT / "seeds" / "champion")
     story, archive = told(run.path), run.archive()
     assert story.population.archive.front == archive.front and story.population.archive.grid == archive.grid
-    assert [row.generation for row in story.rows[-3:]] == [222, None, None]  # (7112 - 8) / 32 proposals a generation
+    assert [row.generation for row in story.rows[-3:]] == [302, None, None]  # (9646 - 8) / 32 proposals a generation
