@@ -146,7 +146,7 @@ def test_on_an_unmeasured_gpu_the_advice_is_to_measure(capsys: Capsys, tmp_path:
     result = as_json(capsys, "probe", *args)
     first, second = result["runs"]
     assert result["helps"] and result["measure_first"] == {"L40S-48GB": first["id"]} and first["id"] != second["id"]
-    said = "no run on another GPU was held out"
+    said = "no fitted run has GPU L40S-48GB: the intervals are widened"
     forecast = as_json(capsys, "predict", "champion", "--experiments", out)["experiments"]
     for warned in (*result["targets"], *forecast):
         assert any(text.startswith(said) for text in warned["warnings"])
