@@ -126,7 +126,7 @@ def test_a_question_to_a_judge_of_eight_long_candidates_is_short() -> None:
     assert "a table that" not in text and text.count("At a bound: constant_1") == 8 and "constant_2" not in text
     assert prompt.bare(champion).strip() in text
     assert count_tokens([("user", text)]) < 7000  # a quarter of them the document
-    assert "sampling_sort" not in text  # only fields that they read are explained
+    assert "schedule_us" not in text  # only fields that they read are explained
 
 
 def test_programs_are_shown_as_fitted_with_their_ideas() -> None:
