@@ -62,10 +62,11 @@ UNITS = {
     "form": "+{:g} us per decode pair",
 }
 MEMORY_BOUND = (
-    "gemm * (",
-    "kernel_elementwise * b.",
-    "kernel_moe * b.",
-    "kernel_moe_quantized * b.",
+    "b.kernel_gemm_us",
+    "b.kernel_router_us",
+    "b.kernel_elementwise_us",
+    "b.kernel_moe_us",
+    "b.kernel_moe_quantized_us",
     "b.kernel_decode_attention_us",
     "b.kernel_lm_head_us",
 )
@@ -89,16 +90,18 @@ def truth(kind: str, size: float) -> str:
         base = load(CHAMPION).program.function("queueing_time").constants[0]  # type: ignore[union-attr]
         assert base.name == "base"
         return text.replace(f"base: us = {base.value:g}", f"base: us = {base.value * (1.0 + size):g}")
-    head, formula = text.split("    return (\n")
+    head, formula = text.split("    return max(\n")
     if kind == "beta":
         head = head.replace("b, s, *,", f"b, s, *,\n    slow: one = {1.0 + size:g},")
         for kernel in MEMORY_BOUND:
-            assert f"    {kernel}" in formula or f"+ {kernel}" in formula, kernel
-            formula = formula.replace(f" {kernel}", f" slow * {kernel}")
+            assert kernel in formula, kernel
+            formula = formula.replace(kernel, f"slow * {kernel}")
     if kind == "form":
         head = head.replace("b, s, *,", f"b, s, *,\n    pairs: us/request**2 = {size:g},")
-        formula = formula.replace("\n    )\n", "\n        + pairs * b.decode_reqs * b.decode_reqs\n    )\n", 1)
-    return f"{head}    return (\n{formula}"
+        issue = ",\n        s.issue_us,\n"
+        assert issue in formula
+        formula = formula.replace(issue, f"\n        + pairs * b.decode_reqs * b.decode_reqs{issue}")
+    return f"{head}    return max(\n{formula}"
 
 
 def load_tests() -> list[Experiment]:
