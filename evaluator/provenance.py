@@ -18,8 +18,8 @@ from simulator.kernels.curves import TOKENS, Kernels, kernels
 from simulator.kernels.roofline import DATASHEET, INTERPOLATED, MEASURED, NEAREST
 from simulator.serving.facts import Facts
 
-# Standard deviation of the logarithm of a kernel's time. Measured: as its curves are noisy, which a fit has seen.
-DOUBT: Mapping[str, float] = {MEASURED: 0.0, INTERPOLATED: 0.03, NEAREST: 0.15, DATASHEET: 0.3}
+# Standard deviation of the logarithm of a time. Fitted runs show the errors of measured and interpolated kernels.
+DOUBT: Mapping[str, float] = {MEASURED: 0.0, INTERPOLATED: 0.0, NEAREST: 0.15, DATASHEET: 0.3}
 COUNTED = frozenset(("elementwise", "small", "sampler"))  # fitted everywhere, and alike on all deployments
 DECODES, CONTEXT = 32, 2048  # the step whose shares count
 # The same of a mean by figure, on deployments of another GPU, precision or architecture than the fitted ones: root mean

@@ -196,12 +196,12 @@ def _gate(check: str, one: np.ndarray, other: np.ndarray, text: Callable[[int, i
     """`least`: the ratio of the sums of kernels, at least 1."""
     if not one.size:
         return Gate(f"variants: {check}", True, "no pairs")
-    excused = least > 1.0 + MARGINS[check]
+    excused: np.ndarray = np.asarray(least > 1.0 + MARGINS[check])
     ratios = np.where(excused, 0.0, other / one / least)
-    fails = (ratios > 1.0 + MARGINS[check] + 1e-9).any(axis=1)
+    fails = np.any(ratios > 1.0 + MARGINS[check] + 1e-9, axis=1)
     i, j = divmod(int(ratios.argmax()), ratios.shape[1])
     held = f"{excused.any(axis=1).sum()} of them not in every step, as the kernels themselves do not"
-    measured = f"{len(fails) - fails.sum()} of {len(fails)} pass, {held}; worst: {text(i, j)}: "
+    measured = f"{(~fails).sum()} of {len(ratios)} pass, {held}; worst: {text(i, j)}: "
     measured += f"{one[i, j]:,.0f} -> {other[i, j]:,.0f} us"
     return Gate(
         f"variants: {check}", not fails.any(), measured, "" if not fails.any() else f"{measured}: {RULES[check]}"

@@ -70,7 +70,9 @@ def test_the_record_of_hand_edited_constants_is_ignored_with_a_caution(tmp_path:
     assert (mine := load(str(path))).record == load("champion").record and trust_of(mine)
     path.write_text(text.replace("gemm", "matrices").replace("kernel_matrices", "kernel_gemm"))
     assert load(str(path)).record == load("champion").record, "the same constants with other names"
-    path.write_text(text.replace("    kernel_moe_quantized: one = 0.846761,\n", "").replace("kernel_moe_quantized * b.", "1.5 * b."))
+    path.write_text(
+        text.replace("    kernel_moe_quantized: one = 0.846761,\n", "").replace("kernel_moe_quantized * b.", "1.5 * b.")
+    )
     caution = load(str(path)).cautions[0]
     assert "changed by hand (step_time.kernel_moe_quantized, step_time.k1)" in caution, "a number in its place"
     path.write_text(text.replace("one = 0.963349", "one = 1.9").replace("us = 11312.8", "us = 11312.9"))
