@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,39 +23,23 @@ COUNTED = frozenset(("elementwise", "small", "sampler"))  # fitted everywhere, a
 DECODES, CONTEXT = 32, 2048  # the step whose shares count
 # The same of a mean by figure, on deployments of another GPU, precision or architecture than the fitted ones: root mean
 # squares of the errors of 331 public runs, mixed with their model and GPU.
-UNSEEN: Mapping[str, float] = {"itl": 0.11, "e2e": 0.13, "ttft": 0.35, "e2e_p90": 0.13, "e2e_p99": 0.13}
-UNSEEN_TTFT = 0.35  # of every figure of the TTFT
+UNSEEN: Mapping[str, float] = {"itl": 0.11, "e2e": 0.13, "ttft": 0.35}
 
 
-@dataclass(frozen=True, slots=True)
-class Doubtful:
-    """A kernel that adds to the doubt, and its share of the squared deviation."""
-
-    operation: str
-    kind: str
-    share: float
-
-
-def kernel_doubt(facts: Mapping[str, float]) -> tuple[float, tuple[Doubtful, ...]]:
-    """The standard deviation of the logarithm of a decode step's time by the origin of its kernels, the most doubtful
-    first; 0 without measured kernels, of which the program reads none."""
+def kernel_doubt(facts: Mapping[str, float]) -> float:
+    """The standard deviation of the logarithm of a decode step's time by the origin of its kernels; 0 without measured
+    kernels, of which the program reads none."""
     deployed = facts.deployed if isinstance(facts, Facts) else None
     if deployed is None:
-        return 0.0, ()
+        return 0.0
     every = kernels(deployed)
     times = _times(every, facts)
     total = sum(times)
-    squares = [
+    squares = (
         (0.0 if o.curve in COUNTED else DOUBT[o.timing.kind] * us / total) ** 2
         for o, us in zip(every.operations, times, strict=True)
-    ]
-    whole = sum(squares)
-    found = [
-        Doubtful(o.name, o.timing.kind, square / whole)
-        for o, square in zip(every.operations, squares, strict=True)
-        if square > 0.0
-    ]
-    return math.sqrt(whole), tuple(sorted(found, key=lambda d: -d.share))
+    )
+    return math.sqrt(sum(squares))
 
 
 def _times(every: Kernels, facts: Mapping[str, float]) -> list[float]:
@@ -72,4 +55,4 @@ def _times(every: Kernels, facts: Mapping[str, float]) -> list[float]:
 
 def unseen(figure: str) -> float:
     """The standard deviation of the logarithm of a figure, on a deployment that no fitted run is like."""
-    return UNSEEN_TTFT if figure.startswith("ttft") else UNSEEN[figure]
+    return UNSEEN[figure.partition("_")[0]]  # percentiles have that of the mean

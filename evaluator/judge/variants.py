@@ -21,7 +21,7 @@ from itertools import product
 
 import numpy as np
 
-from evaluator.judge.gates import Gate, Theta
+from evaluator.judge.gates import Gate, Theta, verdict
 from evaluator.judge.sweep import decode_batch, table_of
 from simulator.clock.bind import Deployments
 from simulator.clock.fields import Active
@@ -203,6 +203,4 @@ def _gate(check: str, one: np.ndarray, other: np.ndarray, text: Callable[[int, i
     held = f"{excused.any(axis=1).sum()} of them not in every step, as the kernels themselves do not"
     measured = f"{(~fails).sum()} of {len(ratios)} pass, {held}; worst: {text(i, j)}: "
     measured += f"{one[i, j]:,.0f} -> {other[i, j]:,.0f} us"
-    return Gate(
-        f"variants: {check}", not fails.any(), measured, "" if not fails.any() else f"{measured}: {RULES[check]}"
-    )
+    return verdict(f"variants: {check}", not fails.any(), measured, RULES[check])

@@ -36,7 +36,7 @@ def widened(
     record: Record, e: Experiment, program: Program, prediction: Prediction, doubt: Disagreement
 ) -> Disagreement:
     """The disagreement, and by how much kernels and an unfitted kind of deployment add to it (evaluator.provenance)."""
-    kernels = kernel_doubt(e.facts)[0] if assemble(program).curves else 0.0
+    kernels = kernel_doubt(e.facts) if assemble(program).curves else 0.0
     new = unlike(record, e, prediction)
 
     def wider(figure: str, spread: float | None) -> float | None:

@@ -45,7 +45,6 @@ _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
 _EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
 ISSUE = Field("s", "issue_us")
-ISSUE_KEY = "s.issue_us"
 _SUMMED_KERNELS = frozenset(f"b.{name}" for name in SUMMED_KERNELS)
 
 
@@ -238,7 +237,7 @@ def corrects(function: Function) -> bool:
         fields = [name for name, _ in factors]
         if any(power != 1 for _, power in factors):
             return False
-        if ISSUE_KEY in fields:
+        if f"{ISSUE.scope}.{ISSUE.name}" in fields:
             return False
         if any(name[2:] in KERNELS for name in fields):
             kernel = tuple(sorted(fields))

@@ -90,14 +90,19 @@ def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
     short = lengths < LEAST_PROMPT
     above = np.maximum(us - np.median(us[short]), flops_us * pairs)[~short]
     lengths, pairs = lengths[~short], pairs[~short]
-    grown = rising(above / lengths**STEEPER) * lengths**STEEPER
-    share = np.exp(scipy.optimize.isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
-    times_flops = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
-    # Prompts shorter than any measured: the time of the shortest, in proportion to the length.
-    times_flops = np.where(at < lengths[0], share[0] * (lengths[0] + 1.0) / (at + 1.0), times_flops)
+    times_flops = pair_share(at, lengths, above, pairs, flops_us)
     bound = np.full(len(at), 4.0 * heads.heads * heads.head_dim / gpu.bf16_flops)
     kind = MEASURED if shape == wanted else NEAREST
     return Timing(times_flops * bound, bound, kind, kernel, _off(shape, wanted))
+
+
+def pair_share(at: np.ndarray, lengths: np.ndarray, us: np.ndarray, pairs: np.ndarray, flops_us: float) -> np.ndarray:
+    """The time of a token pair over its FLOP time, for prompts of `at` tokens, where prompts of `lengths` took `us`."""
+    grown = rising(us / lengths**STEEPER) * lengths**STEEPER
+    share = np.exp(scipy.optimize.isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
+    times: np.ndarray = np.exp(np.interp(np.log(at), np.log(lengths), np.log(share)))
+    # Prompts shorter than any measured: the time of the shortest, in proportion to the length.
+    return np.where(at < lengths[0], share[0] * (lengths[0] + 1.0) / (at + 1.0), times)
 
 
 def windowed(per_pair: Timing, at: np.ndarray, window: int) -> Timing:
@@ -176,6 +181,13 @@ def prefill_rows(name: str, kv: str = "bf16") -> dict[Shape, tuple[list[np.ndarr
     return _grouped(name, "prefill_attention", kv, ("context", "latency_us"))
 
 
+def line(total: np.ndarray, us: np.ndarray) -> tuple[float, float]:
+    """(start, slope) of the line through times by tokens of context, by least squares of the relative errors."""
+    a = np.stack([np.ones_like(total), total], axis=1) / us[:, None]
+    start, slope = np.linalg.lstsq(a, np.ones_like(us), rcond=None)[0]
+    return float(start), float(slope)
+
+
 @cache
 def decode_lines(name: str, shape: Shape, kv: str = "bf16") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(decodes, launch in us, us per token of context): a line for every measured number of decodes."""
@@ -187,10 +199,9 @@ def decode_lines(name: str, shape: Shape, kv: str = "bf16") -> tuple[np.ndarray,
         mine = (batch == n) & (context >= LEAST_CONTEXT) & (batch * context * token_bytes >= COLD_BYTES)
         if mine.sum() >= 2:
             total, time = n * context[mine], us[mine]
-            a = np.stack([np.ones_like(total), total], axis=1) / time[:, None]
-            start, slope = np.linalg.lstsq(a, np.ones_like(time), rcond=None)[0]
+            start, slope = line(total, time)
             if slope > 0.0:
-                lines.append((float(n), float(start), float(slope), total, time))
+                lines.append((float(n), start, slope, total, time))
     sizes = np.array([n for n, *_ in lines])
     slopes = rising(np.array([slope for _, _, slope, *_ in lines]))
     starts = [

@@ -162,12 +162,17 @@ def _elementwise(d: Deployed) -> list[Operation]:
         ("activation", dense, a.mlp_matrices * a.ffn // tp),
         ("activation: shared expert", shared, a.mlp_matrices * a.shared_ffn // tp),
     ]
+    return _counted(d, "elementwise", rows)
+
+
+def _counted(d: Deployed, curve: str, rows: Sequence[tuple[str, int, int]]) -> list[Operation]:
+    """The launches that no table has, by name, calls in a step and scalars a token."""
     operations = []
     for name, calls, scalars in rows:
         if calls:
             bound = TOKENS * scalars * ACTIVATION_BYTES / d.gpu.bytes
             timing = Timing(np.maximum(bound, ELEMENTWISE_LAUNCH_US), bound, DATASHEET, "none")
-            operations.append(Operation(name, "elementwise", calls, f"{scalars} scalars a token", timing))
+            operations.append(Operation(name, curve, calls, f"{scalars} scalars a token", timing))
     return operations
 
 
@@ -186,12 +191,7 @@ def _small(d: Deployed) -> list[Operation]:
     for group in a.attention:
         if group.normed:
             rows.append(("norm of queries and keys", group.layers, 2 * group.heads * group.head_dim // d.tp))
-    operations = []
-    for name, calls, scalars in rows:
-        if calls:
-            bound = TOKENS * scalars * ACTIVATION_BYTES / d.gpu.bytes
-            timing = Timing(np.maximum(bound, ELEMENTWISE_LAUNCH_US), bound, DATASHEET, "none")
-            operations.append(Operation(name, "small", calls, f"{scalars} scalars a token", timing))
+    operations = _counted(d, "small", rows)
     across = sum(group.layers for group in a.attention if group.normed)
     if across and d.tp > 1 and d.reduces:
         one = allreduce(d.gpu, TOKENS * 2 * 4, d.tp)  # a variance of queries and one of keys, in 32 bits

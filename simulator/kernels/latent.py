@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import scipy
 
-from simulator.kernels.attention import ELEMENT_BYTES, LEAST_CONTEXT, LEAST_PROMPT, STEEPER, Decode, kv_type
+from simulator.kernels.attention import ELEMENT_BYTES, LEAST_CONTEXT, LEAST_PROMPT, Decode, kv_type, line, pair_share
 from simulator.kernels.matrices import gemm
 from simulator.kernels.roofline import DATASHEET, LAUNCH_US, MEASURED, NEAREST, KernelGpu, Timing, octaves, rising
 from simulator.kernels.tables import tables
@@ -118,8 +118,7 @@ def decode_lines(
         total, time = n * context[one], us[one]
         if len(total) < 2:
             continue
-        x = np.stack([np.ones_like(total), total], axis=1) / time[:, None]
-        start, slope = np.linalg.lstsq(x, np.ones_like(time), rcond=None)[0]
+        start, slope = line(total, time)
         if slope > 0.0:
             sizes.append(n)
             starts.append(start)
@@ -148,8 +147,4 @@ def prefill_share(
     least = flops_us * pairs * (0.1 if timed.topk else 1.0)
     above = np.maximum(rest - np.median(rest[short]), least)[~short]
     at, pairs = at[~short], pairs[~short]
-    grown = rising(above / at**STEEPER) * at**STEEPER
-    share = np.exp(scipy.optimize.isotonic_regression(np.log(grown / pairs), increasing=False).x) / flops_us
-    wanted = np.array(lengths)
-    times: np.ndarray = np.exp(np.interp(np.log(wanted), np.log(at), np.log(share)))
-    return np.where(wanted < at[0], share[0] * (at[0] + 1.0) / (wanted + 1.0), times)
+    return pair_share(np.array(lengths), at, above, pairs, flops_us)

@@ -13,7 +13,6 @@ from simulator.kernels.roofline import DATASHEET, LAUNCH_US, NEAREST, KernelGpu,
 from simulator.kernels.tables import tables
 from simulator.model.layers import Recurrent
 
-MEASURED_KIND = "gdn"
 STATE_BYTES = 4  # of a scalar of the state
 FLOPS = 6.0  # of a token for each scalar of the state: outer product, decay, read-out
 KERNELS = 2  # convolution, recurrence

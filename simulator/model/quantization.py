@@ -289,7 +289,7 @@ def _error(c: Section, key: str, problem: str) -> InputError:
 
 
 def _check(c: Section, key: str, pattern: str) -> None:
-    """Raises InputError for a regular expression that is none, or may take for ever."""
+    """Raises InputError for an invalid regular expression, and for one whose search may never end."""
     wrong = len(pattern) > LONGEST_PATTERN or ENDLESS.search(pattern)
     try:
         re.compile(pattern)
