@@ -88,7 +88,7 @@ def entry_of(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> JsonO
     engine: JsonObject = {
         "tensor_parallel": gpus // ranks,
         **({"data_parallel": ranks} if ranks > 1 else {}),
-        **({"expert_parallel": gpus} if int(raw["moe_ep"] or 1) > 1 else {}),
+        **({"expert_parallel": gpus} if gpus > 1 and _spread(raw) else {}),
         "gpu_memory_utilization": float(raw["gpu_memory_utilization"] or 0.9),
     }
     engine |= {key: int(raw[key]) for key in FLAGS if raw[key]}
@@ -107,6 +107,12 @@ def entry_of(raw: Mapping[str, str], configs: Mapping[str, JsonObject]) -> JsonO
     }
     about = {"id": raw["id"], "model": raw["model"], "model_config": config, "hardware": raw["gpu"]}
     return {**about, "engine": engine, "workload": workload}
+
+
+def _spread(raw: Mapping[str, str]) -> bool:
+    """True if experts are spread over the GPUs: MiniMax in fp8 is launched so at every degree, because blocks of 128
+    weights do not divide an eighth of its experts' 1,536 columns."""
+    return int(raw["moe_ep"] or 1) > 1 or ("MiniMax" in raw["model"] and raw["weights"] == "fp8")
 
 
 def errors_of(program: Program, rows: Sequence[ServingRow], workers: int) -> list[ServingError]:

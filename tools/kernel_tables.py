@@ -53,7 +53,7 @@ LICENSE = "Apache-2.0"
 COPYRIGHT = "Copyright (c) 2025-2026 NVIDIA CORPORATION & AFFILIATES. All rights reserved."
 CHANGES = (
     "rows selected and sorted, milliseconds to microseconds, latencies rounded to four digits, those beyond twice a "
-    "sibling's replaced by it"
+    "sibling's, of latent attention 1.2 times, replaced by it"
 )
 DIGITS = 4  # significant digits of a latency: the measurements repeat to about a percent
 VLLM = "vllm/0.24.0"
@@ -299,6 +299,10 @@ SIBLINGS = {
     "gb300": {"gb200": 1.0, "b200_sxm": 1.0},
 }
 MOST = 2.0  # times as long as a sibling allows: a row beyond is not believed
+# Modules of latent attention are dozens of launches: on B300, GB200 and GB300 the host took most of their 85 us, on B200
+# they take 49. A step launches them together.
+MOST_LATENT = 1.2
+LATENT = ("latent_decode", "latent_prefill", "sparse_decode", "sparse_prefill")
 
 
 def judged(name: str, tables: Mapping[str, pa.Table]) -> tuple[pa.Table, Mapping[str, int]]:
@@ -318,7 +322,8 @@ def judged(name: str, tables: Mapping[str, pa.Table]) -> tuple[pa.Table, Mapping
         other = other[other["kernel"] != "nccl"]
         fastest_us = other.groupby(place(other))["latency_us"].min() * factor
         allowed = fastest_us.reindex(place(own)).to_numpy()
-        bad = (own["latency_us"].to_numpy() > MOST * allowed) & (own["kernel"] != "nccl").to_numpy()
+        most = np.where(own["operation"].isin(LATENT), MOST_LATENT, MOST)
+        bad = (own["latency_us"].to_numpy() > most * allowed) & (own["kernel"] != "nccl").to_numpy()
         own.loc[bad, "latency_us"] = [np.float32(f"{x:.{DIGITS}g}") for x in allowed[bad]]
         own.loc[bad, "kernel"] += f", as on {sibling}"
         for operation in own.loc[bad, "operation"]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from evolve import __version__
 from evolve.cli.endings import print_json, resumable
-from evolve.cli.options import explain_option, explaining, two_files
+from evolve.cli.options import engine_option, explain_option, explaining, two_files
 from evolve.ingest import batch
-from evolve.ingest.options import Given, check_hardware, parse_models, parse_overrides
+from evolve.ingest.options import Given, check_hardware, parse_models
 from evolve.ingest.output import data_of
 from evolve.ingest.read.sources import find
 from evolve.ingest.read.values import plain
@@ -19,6 +20,7 @@ from evolve.ingest.trace_source import of_files, of_recordings
 from evolve.ingest.view import print_converted, print_runs, watching
 from evolve.processes import default_workers
 from simulator.common.errors import InputError
+from simulator.serving.engine import Setting
 from simulator.serving.traces.formats import NAMES
 
 
@@ -50,13 +52,7 @@ from simulator.serving.traces.formats import NAMES
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for experiments.yaml and tables.")
 @click.option("--hardware", metavar="GPU", help="GPU, e.g. H100-SXM-80GB, if no manifest names it.")
-@click.option(
-    "--engine",
-    "settings",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="Engine setting that no file gives, e.g. version=0.15.1 (repeatable).",
-)
+@engine_option("Engine setting that no file gives, e.g. version=0.15.1 (repeatable).")
 @click.option(
     "--model-config",
     "models",
@@ -79,7 +75,7 @@ def ingest(
     model: str | None,
     out: Path,
     hardware: str | None,
-    settings: tuple[str, ...],
+    settings: Mapping[str, Setting],
     models: tuple[str, ...],
     workers: int | None,
     as_json: bool,
@@ -116,7 +112,7 @@ def ingest(
         traces, folders = (*traces, *folders), ()
     if bool(folders) == bool(traces or recordings):
         raise InputError("ingest reads folders, or --trace and --tracev2 files: name one or the other")
-    given = Given(hardware, parse_overrides(settings), parse_models(models))
+    given = Given(hardware, settings, parse_models(models))
     if traces or recordings:
         check_hardware(hardware)
         read = [*of_files(traces, model, given)] if traces else []

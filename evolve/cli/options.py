@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from evolve.cli.pools import pool_options
+from evolve.ingest.options import parse_overrides
 from evolve.output.columns import Columns, RowLike
 from evolve.output.files import check_writable
 from evolve.output.progress import tell_compilation
@@ -25,6 +26,7 @@ from simulator.common.errors import InputError, shown
 from simulator.common.text import counted, listed
 from simulator.language.measure import Caps
 from simulator.serving.bundled import BUNDLED, bundled_experiments, load_specs
+from simulator.serving.engine import Setting
 from simulator.serving.experiment import Experiment
 from simulator.serving.spec import Spec
 
@@ -218,6 +220,22 @@ def list_option(flag: str, name: str, metavar: str, text: str) -> Decorator:
     The command receives all of them under `name`, in order and each once, as a tuple that is empty without the option.
     """
     return click.option(flag, name, metavar=metavar, multiple=True, callback=_words, help=text)
+
+
+def engine_option(text: str) -> Decorator:
+    """Add --engine KEY=VALUE; the command receives `settings`, the values by name of the setting, checked."""
+    return click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help=text)
+
+
+def _settings(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> Mapping[str, Setting]:
+    return parse_overrides(value)
+
+
+def other_settings(settings: Mapping[str, Setting]) -> Mapping[str, Setting]:
+    """The settings of a command that has --tp. Raises InputError if they have it too."""
+    if "tensor_parallel" in settings:
+        raise InputError("--engine tensor_parallel: is --tp here: give --tp")
+    return settings
 
 
 def ids_option(text: str = "Only these experiments (repeatable).") -> Decorator:

@@ -12,6 +12,7 @@ from evolve.cli.endings import print_json
 from evolve.cli.options import (
     TableFiles,
     caps_options,
+    engine_option,
     explain_option,
     explaining,
     ids_option,
@@ -19,6 +20,7 @@ from evolve.cli.options import (
     load,
     named_experiments,
     named_specs,
+    other_settings,
     quiet,
     quiet_option,
     tables_options,
@@ -35,6 +37,7 @@ from evolve.plan.sweep_rows import SWEEP, sweep_rows
 from evolve.plan.sweep_view import print_sweep
 from evolve.run.data import part
 from simulator.common.errors import InputError
+from simulator.serving.engine import Setting
 from simulator.serving.experiment import deploy
 from simulator.serving.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS, MOST_USERS
 from simulator.serving.spec import DURATION_S, REQUESTS, WARMUP, Spec
@@ -67,8 +70,8 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
         rates = "" if needed["--rate"] else " (or --concurrency, --sweep rate=FIRST:LAST:STEP, or --load)"
         raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
     model, hardware, _, prompt_len, output_len = needed.values()
-    lengths = {"prompt_len": prompt_len, "output_len": output_len}
-    return Spec.of(model, hardware, rate_rps, **lengths, tp=tp, concurrency=users, requests=requests)
+    load = {"prompt_len": prompt_len, "output_len": output_len, "concurrency": users, "requests": requests}
+    return Spec.of(model, hardware, rate_rps, tp=tp, **load, **given["--engine"] or {})
 
 
 @click.command()
@@ -80,6 +83,7 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
 )
 @click.option("--hardware", metavar="GPU", help="GPU that serves the model.")
 @click.option("--tp", type=click.IntRange(1, 10_000), help="Tensor-parallel degree.  [default: 1]")
+@engine_option("Other setting of the engine, e.g. expert_parallel=8 (repeatable).")
 @click.option(
     "--rate",
     "rate_rps",
@@ -148,6 +152,7 @@ def predict(
     model: str | None,
     hardware: str | None,
     tp: int | None,
+    settings: Mapping[str, Setting],
     rate_rps: float | None,
     concurrency: int | None,
     requests: int | None,
@@ -205,13 +210,13 @@ def predict(
         )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
+    described |= {"--engine": other_settings(settings) or None}
     described |= {"--concurrency": concurrency, "--requests": requests}
     described |= {"--prompt-len": prompt_len, "--output-len": output_len}
     if (experiments or ids) and any(value is not None for value in described.values()):
         raise InputError(
-            "--experiments and --id name experiments, and the other options describe one. Leave out --model, "
-            "--hardware, --tp, --rate, --concurrency, --requests, --prompt-len and --output-len, or vary them with "
-            "--sweep."
+            "--experiments and --id name experiments, and the other options describe one. Leave out "
+            f"{', '.join(described)}, or vary them with --sweep."
         )
     planned = _planned(described, axes, load_rps is not None)
     if plans:

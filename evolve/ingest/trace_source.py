@@ -32,7 +32,7 @@ REAL = "real"  # the mode of a trace that was measured
 INDIFFERENT = (
     *("name", "version", "gpu_memory_utilization"),
     *("kv_cache_dtype", "enforce_eager", "stream_interval"),
-    *("data_parallel", "expert_parallel", "pipeline_parallel"),
+    *("data_parallel", "expert_parallel", "pipeline_parallel", "expert_routing", "prefill_schedule_interval"),
 )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,22 +15,24 @@ from evolve.output.columns import figures, words
 from evolve.output.printing import fits, note, prose, show
 from evolve.output.table import Row, Table, row, section
 from simulator.clock.fields import Active, BatchFields
-from simulator.common.errors import InputError
+from simulator.common.errors import InputError, Section
 from simulator.common.json import JsonObject
 from simulator.common.knots import curve
 from simulator.common.text import counted
 from simulator.kernels.curves import Deployed, Operation, kernels
-from simulator.kernels.roofline import LAUNCH_US, NEAREST
+from simulator.kernels.roofline import DATASHEET, LAUNCH_US, NEAREST
 from simulator.kernels.tables import names, tables
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
+from simulator.model.architecture import Architecture
 from simulator.schema import FIELDS
 from simulator.serving.deployment import deployment_facts
-from simulator.serving.engine import Engine
+from simulator.serving.engine import Setting
 from simulator.serving.facts import Facts, omitted
 from simulator.serving.gpu import known_gpu, measured_gpus
 from simulator.serving.known import model_config
 from simulator.serving.model import Model
+from simulator.serving.spec import engine_of
 
 DECODES = (1, 8, 32, 128)
 PREFILL = 2048  # tokens of an uncached prompt, the engine's default budget of a step
@@ -46,7 +50,7 @@ from: measured (this shape was timed), interpolated (between timed shapes), near
 one), datasheet (never timed: bytes over bandwidth, or a launch); then octaves to the closest timed size, 1 being half
 or twice; the sampler's operations are counted, at the speed at which its sort was timed. CPU time is not included."""
 
-DATASHEET = "datasheet: the roofline of one operation at {decodes} decodes, no launches. "
+BOUND = "datasheet: the roofline of one operation at {decodes} decodes, no launches. "
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,9 @@ class Breakdown:
     hardware: str
     tables: str
     tp: int
+    settings: JsonObject  # of the engine: the other ones that were given
+    weights: Mapping[str, str]  # the type of each part of the model
+    kv_bytes: float  # of an element of the KV cache
     steps: tuple[KernelStep, ...]
     rows: tuple[OperationTimes, ...]
     roofline_us: tuple[float, ...]
@@ -125,6 +132,9 @@ class Breakdown:
             "model": self.model,
             "hardware": self.hardware,
             "tp": self.tp,
+            "settings": self.settings,
+            "weights": dict(self.weights),
+            "kv_cache_bits": 8 * self.kv_bytes,
             "tables": {name: about[name] for name in ("gpu", "source", "sha256", "license", "copyright", "changes")},
             "steps": [
                 step.to_json() | {"kernels_us": us, "roofline_us": bound_us}
@@ -135,17 +145,20 @@ class Breakdown:
         }
 
 
-def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
+def breakdown(
+    model: str, hardware: str, tp: int, context: int, settings: Mapping[str, Setting] = MappingProxyType({})
+) -> Breakdown:
     """Where the time of five steps goes: four numbers of decodes at `context` tokens each, and an uncached prompt.
 
-    `model` is a shipped name, a config.json or its folder. Raises InputError for an unknown model or GPU, a GPU without
-    measured kernels, and a `tp` that does not divide the model or leaves it no room.
+    `model` is a shipped name, a config.json or its folder; `settings` are other ones of the engine. Raises InputError
+    for an unknown model or GPU, a GPU without measured kernels, and what no engine can run.
     """
     config, gpu = model_config(model), known_gpu(hardware, f"--hardware {hardware}")
     if not gpu.kernels:
         raise InputError(f"--hardware {hardware}: has no measured kernels: choose one of {', '.join(_measured())}")
-    engine = Engine(tensor_parallel=tp, max_model_len=context + PREFILL)  # a config.json may not give a length
     where = f"MODEL {model} --tp {tp}"
+    longest = context + PREFILL  # a config.json may not give a length
+    engine = engine_of(Section(where, "engine", {"tensor_parallel": tp, "max_model_len": longest, **settings}))
     facts = deployment_facts(Model.of(config, where), gpu, engine, where)
     steps = (*(KernelStep(n, context, 0) for n in DECODES), KernelStep(0, 0, PREFILL))
     deployed = facts.deployed
@@ -153,7 +166,15 @@ def breakdown(model: str, hardware: str, tp: int, context: int) -> Breakdown:
     rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
     bounds = tuple(roofline_us(step.batch, facts) for step in steps)
     notes = (*_notes(steps, facts, "generation_config" in config), *_too_fast(steps, rows))
-    return Breakdown(model, gpu.name, deployed.gpu.tables, tp, steps, rows, bounds, notes)
+    a, given = deployed.architecture, dict(settings)
+    weights = {part: getattr(a.formats, part).name for part, runs in _parts(a).items() if runs}
+    return Breakdown(model, gpu.name, deployed.gpu.tables, tp, given, weights, a.kv_bytes, steps, rows, bounds, notes)
+
+
+def _parts(a: Architecture) -> Mapping[str, bool]:
+    """The parts of `Formats`, and whether the model has them."""
+    shared = bool(a.moe_layers and a.shared_ffn)
+    return {"attention": True, "dense": a.dense_layers > 0, "shared": shared, "experts": a.moe_layers > 0}
 
 
 def _measured() -> list[str]:
@@ -226,12 +247,26 @@ def print_kernels(breakdown: Breakdown, explain: bool = False) -> None:
     about = tables(breakdown.tables).about
     wide = fits(table)
     show(table if wide else _table(breakdown, wide=False))
+    stored = ", ".join(f"{part} {name}" for part, name in breakdown.weights.items())
+    prose(f"Weights: {stored}; {8 * breakdown.kv_bytes:.0f} bits in the KV cache.")
+    if not wide:
+        prose(f"Kernels: {_kernels_in_words(breakdown)}.")
     if explain:
-        datasheet = DATASHEET.format(decodes=DECODES[SHARES_AT]) if wide else ""
+        datasheet = BOUND.format(decodes=DECODES[SHARES_AT]) if wide else ""
         note(LEGEND.format(most=DECODES[-1], prefill=PREFILL, decodes=DECODES[SHARES_AT], datasheet=datasheet))
     prose(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
     for text in breakdown.notes:
         prose(f"Note: {text}.")
+
+
+def _kernels_in_words(breakdown: Breakdown) -> str:
+    """Every measured kernel, with the operations that it times."""
+    operations: dict[str, dict[str, None]] = {}
+    for times in breakdown.rows:
+        if times.operation.timing.kind != DATASHEET and any(times.us):
+            name = re.split("[:,]", times.name)[0]  # of `feed-forward: down`
+            operations.setdefault(times.operation.timing.kernel, {})[name] = None
+    return "; ".join(f"{kernel} ({', '.join(names)})" for kernel, names in operations.items())
 
 
 def _table(breakdown: Breakdown, wide: bool) -> Table:
@@ -256,8 +291,9 @@ def _table(breakdown: Breakdown, wide: bool) -> Table:
     columns = [words("operation"), figures(_us, *names), figures("", "share"), words("from")]
     if wide:
         columns += [figures(_us, "datasheet"), figures("d", "calls"), words("shape", "kernel")]
+    settings = "".join(f", {name} {value}" for name, value in breakdown.settings.items())
     title = (
-        f"{breakdown.model} on {breakdown.hardware}, TP {breakdown.tp}: us of a step, "
+        f"{breakdown.model} on {breakdown.hardware}, TP {breakdown.tp}{settings}: us of a step, "
         f"{breakdown.steps[0].context:,} tokens of context a decode"
     )
     return Table.of(title, columns, rows)

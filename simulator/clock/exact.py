@@ -40,6 +40,7 @@ tail: next request to be queued
 head: next request to be admitted, if none was preempted
 waiting: requests queued and not running
 stacked: preempted requests, which are admitted before others
+saturated: 1 if requests waited after the last step that could admit them
 running: requests in the batch
 step_us: when the pending step starts
 pending: 1 if a step is scheduled
@@ -82,8 +83,8 @@ def decode_all(rules, w, c, s):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
-    """4.2: tokens and blocks for the running requests, in order of admission.
+def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-untyped-def]
+    """4.2: tokens and blocks for the running requests, in order of admission; `defer`: not for those in their prompt.
 
     Returns the chunks, the decodes, the sum of their contexts, the tokens left in the budget, True if a request was
     preempted, and the serial number of the last request that was reached (NEVER: all).
@@ -96,6 +97,10 @@ def serve_running(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-
         r, done = w.who[i], np.int64(w.progress[i])
         want = q.input_len[r] - done
         prompt = want > 0
+        if prompt and defer:
+            w.granted[i] = 0
+            at += 1
+            continue
         if prompt:
             if rules.threshold > 0 and want > rules.threshold:
                 want = rules.threshold
@@ -231,8 +236,13 @@ class Plan(NamedTuple):
 
 
 @inlined
-def schedule(q, rules, w, c, s, log, reach, times, now, k):  # type: ignore[no-untyped-def]
-    """4.2 to 4.4: running requests, then admissions, unless there was a preemption. Returns the plan of step `k`."""
+def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignore[no-untyped-def]
+    """4.2 to 4.4: running requests, then admissions, unless there was a preemption. Returns the plan of step `k`.
+
+    `late`: prompts wait for another step, if there is something to decode and the last step that could admit requests
+    left none over (vllm/v1/core/sched/scheduler.py, `defer_prefills`).
+    """
+    defer = late and s.saturated == 0 and s.filling < s.running
     finished, ahead, reached = np.int64(0), np.int64(0), NEVER
     chunks, evicted = NO_CHUNKS, False
     # all running requests decode, with a token and a free block for each
@@ -241,9 +251,10 @@ def schedule(q, rules, w, c, s, log, reach, times, now, k):  # type: ignore[no-u
         tokens_left = np.int64(rules.budget) - decodes
         finished = decode_all(rules, w, c, s)
     else:
-        chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k)
-    if not evicted:
+        chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
+    if not evicted and not defer:
         chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
+        s.saturated = s.waiting > 0
     return Plan(chunks, decodes, context, ahead, finished, reached)
 
 
@@ -372,7 +383,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             continue
 
         k = s.step
-        plan = schedule(q, rules, w, c, s, log, reach, times, now, k)
+        plan = schedule(q, rules, w, c, s, log, reach, times, now, k, False)
         dt = duration(q, rules, w, s, t, plan)
         if dt < 0:
             return HOSTILE

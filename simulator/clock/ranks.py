@@ -3,7 +3,8 @@
 Every rank has a batch and a KV cache of its own, under the same limits, and keeps the rules of exact.py. Ranks of a
 mixture of experts step together, because the tokens of all of them meet at the experts (vllm/v1/engine/core.py,
 DPEngineCoreProc). A step then takes as long as that of the slowest rank, and a rank without requests runs an empty one,
-which is never the slowest. Ranks of other models are independent replicas.
+which is never the slowest. Ranks of other models are independent replicas. With an interval, ranks that step together
+compute prompts in the same steps, every so many from the first after an idle time on.
 
 Requests go to ranks as vLLM's front end sends them (vllm/v1/engine/core_client.py, DPLBAsyncMPClient). To ranks that
 step together it sends each to the rank with the least 4 * waiting + running, the first of equal ones. It learns these
@@ -35,19 +36,22 @@ ELSEWHERE = 3  # Exact.outcome of a request that another rank has, or none yet
 TOLD_US = 100_000  # from one time that the front end learns the ranks' counts to the next
 WAITING, RUNNING = 0, 1  # columns of counts
 WEIGHT = 4  # of a waiting request in a rank's score
-STATE = np.dtype([(name, "i8") for name in ("steps", "turn", "learns_us")])
+STATE = np.dtype([(name, "i8") for name in ("steps", "turn", "learns_us", "since_idle")])
 
 
 class Ranks(NamedTuple):
     """What is known beside the state of each lane. Lane `l` of rank `r` has number l * ranks + r."""
 
     together: bool  # all ranks step together
+    interval: int  # steps from one that may compute prompts to the next
     lane: Any  # int64[requests]: the lane of each
     told: Any  # int64[ranks, 2]: requests waiting and running at the start of the rank's last step
     seen: Any  # int64[ranks, 2]: those that the front end knows of
     plan: Any  # int64[lanes, 13]: the step of each
     free_us: Any  # int64[ranks, stages]: when each stage has done all that it was given
-    state: Any  # steps: steps of all lanes; turn: the rank that is next in turn; learns_us: when `seen` is renewed
+    # steps: steps of all lanes; turn: the rank that is next in turn; learns_us: when `seen` is renewed; since_idle:
+    # steps since there was nothing to do
+    state: Any
 
 
 def new_ranks(limits: EngineLimits, requests: int) -> Ranks:
@@ -55,7 +59,8 @@ def new_ranks(limits: EngineLimits, requests: int) -> Ranks:
     ranks, stages = limits.ranks, limits.stages
     counts, plan = np.zeros((ranks, 2), np.int64), np.zeros((ranks * stages, 13), np.int64)
     lane, free = np.zeros(requests, np.int64), np.zeros((ranks, stages), np.int64)
-    return Ranks(limits.together, lane, counts, counts.copy(), plan, free, np.zeros(1, STATE))
+    interval = limits.interval if limits.together else 1
+    return Ranks(limits.together, interval, lane, counts, counts.copy(), plan, free, np.zeros(1, STATE))
 
 
 @inlined
@@ -264,10 +269,12 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
                 states[d].step_us = free_us[0]
             continue
 
-        every = np.int64(0)
+        every, late = np.int64(0), all_states.since_idle % ranks.interval > 0
+        all_states.since_idle += 1
         for d in range(low, high):
             s = states[d]
-            plan = schedule(q, rules, batch_of(w, d), cache_of(c, d), s, log_of(log, d), reach[d], times, now, s.step)
+            own_log = log_of(log, d)
+            plan = schedule(q, rules, batch_of(w, d), cache_of(c, d), s, own_log, reach[d], times, now, s.step, late)
             keep(ranks.plan[d], plan)
             every += plan.decodes + plan.chunks.tokens
         dt = np.int64(0)
@@ -302,6 +309,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             states[d].pending = 1 if left > 0 else 0
         if left == 0:
             tell(ranks, states, low, high)
+            all_states.since_idle = 0
     if logging:
         for d in range(size):
             for j in range(states[d].running):

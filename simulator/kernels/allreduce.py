@@ -16,12 +16,15 @@ CUSTOM = "vllm_graph"  # the variant inside CUDA graphs, as in the steps of a ru
 NO_NVLINK = 100e3  # bytes a us: a link as slow is no NVLink, and vLLM's kernel runs on two such GPUs at most
 CUSTOMS = (CUSTOM, "TRTLLM")  # on Blackwell the engine calls TensorRT-LLM's, which also norms
 
-# On 6 to 8 Hopper GPUs vLLM's kernel is the fastest only up to 256 kB; from there to 64 MB the engine reduces in the
-# NVLink switch (vllm, all_reduce_utils.py). The tables do not have that kernel. These are us by kB for 8 GPUs, from
-# vllm-project/vllm, pull request 42324, symm_mem_multimem.
-HOPPER = frozenset(("h100_sxm", "h200_sxm"))
+# On 6 to 8 GPUs the kernels above are the fastest only up to 256 kB on Hopper, 1 MB on Blackwell; from there to 64 MB the
+# engine reduces in the NVLink switch (vllm, all_reduce_utils.py, flashinfer_all_reduce.py). The tables do not have that
+# kernel. These are us by kB for 8 GPUs with Hopper's switch, from vllm-project/vllm, pull request 42324,
+# symm_mem_multimem; Blackwell's, of twice the bandwidth, is not slower.
+SWITCHED_ABOVE = {  # kB
+    **dict.fromkeys(("h100_sxm", "h200_sxm"), 256),
+    **dict.fromkeys(("b200_sxm", "b300_sxm", "gb200", "gb300"), 1024),
+}
 SWITCHED_GPUS = range(6, 9)
-SWITCHED_ABOVE, SWITCHED_BYTES = 256 * 2**10, 64 * 2**20
 SWITCHED = "symm_mem_multimem"
 _KB = (512, 1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768, 65536)
 _US = (11.0, 14.0, 16.0, 18.0, 23.0, 27.0, 46.0, 87.0, 165.0, 320.0)
@@ -52,9 +55,10 @@ def allreduce(gpu: KernelGpu, message_bytes: np.ndarray, gpus: int) -> Timing:
     if custom and nccl:
         large = nccl[min(nccl, key=lambda n: (roofline.octaves(n, gpus), n))]
         us = np.where(message_bytes <= CUSTOM_BYTES, us, _at(large, message_bytes))
-    if gpu.tables in HOPPER and gpus in SWITCHED_GPUS:
-        switched = np.interp(message_bytes / 2**10, list(SWITCHED_US), list(SWITCHED_US.values()))
-        us = np.where((message_bytes > SWITCHED_ABOVE) & (message_bytes <= SWITCHED_BYTES), switched, us)
+    if gpus in SWITCHED_GPUS and (above := SWITCHED_ABOVE.get(gpu.tables)):
+        size = message_bytes / 2**10
+        switched = np.interp(size, list(SWITCHED_US), list(SWITCHED_US.values()))
+        us = np.where((size > above) & (size <= max(SWITCHED_US)), np.minimum(us, switched), us)
         kernel += f", {SWITCHED}"
     us = us * (bound / (roofline.LAUNCH_US + sent / gpu.timed.link_bytes))
     most = LATEST_US + roofline.BELIEVED[1] * ring

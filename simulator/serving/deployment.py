@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from simulator.common.errors import Section
 from simulator.kernels.curves import Deployed
+from simulator.kernels.matrices import UNIFORM
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import Architecture
 from simulator.model.formats import IN_16, Formats
@@ -178,8 +179,8 @@ def served(model: Model, engine: Engine, where: str) -> Architecture:
     raise Section(where, "engine", {}).error("quantization", problem, remedy)
 
 
-def _ranks(engine: Engine) -> tuple[int, int, int]:
-    return engine.data_parallel, engine.expert_parallel, engine.pipeline_parallel
+def _ranks(engine: Engine) -> tuple[int, int, int, str]:
+    return engine.data_parallel, engine.expert_parallel, engine.pipeline_parallel, engine.expert_routing
 
 
 def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
@@ -191,6 +192,9 @@ def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
         raise e.error("expert_parallel", problem, f"give {every}: vLLM spreads experts over all GPUs or none")
     if ep > 1 and not a.experts:
         raise e.error("expert_parallel", f"is {ep}, and the model has no routed experts", "leave it out")
+    if engine.expert_routing != UNIFORM and not a.experts:
+        problem = f"is {engine.expert_routing}, and the model has no routed experts"
+        raise e.error("expert_routing", problem, "leave it out")
     if engine.pipeline_parallel > a.layers:
         problem = f"is {engine.pipeline_parallel}, and the model has {a.layers} layers"
         raise e.error("pipeline_parallel", problem, "give at most as many stages")

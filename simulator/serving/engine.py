@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from simulator.common.errors import LARGEST_WHOLE, Section, shown
 from simulator.common.json import JsonObject
+from simulator.kernels.matrices import ROUTINGS, UNIFORM
 from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT4, MXFP4, NVFP4, Format
 from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_GPUS, MOST_RANKS, MOST_SEQS, MOST_TOKENS
 
@@ -82,6 +83,15 @@ class Engine:
         "experts that a GPU holds",
         most=MOST_GPUS,
     )
+    expert_routing: str = setting(
+        UNIFORM,
+        "how tokens are spread over experts: "
+        + ", ".join(f"`{name}`" for name in ROUTINGS)
+        + "; all but the first are those of the measured kernels",
+        "",
+        "kernels of routed experts",
+        choices=ROUTINGS,
+    )
     pipeline_parallel: int = setting(
         1,
         "stages of layers, each on GPUs of its own",
@@ -124,6 +134,14 @@ class Engine:
     prefix_caching: bool = setting(True, "reuse the KV blocks of shared prompts", "", "by blocks, with eviction")
     long_prefill_token_threshold: int = setting(
         0, "largest prompt chunk in a step; 0: no limit", "token", "scheduler", least=0, most=MOST_TOKENS
+    )
+    prefill_schedule_interval: int = setting(
+        1,
+        "prompts are computed in every n-th step, unless requests are left over there or nothing decodes; heeded by "
+        "data-parallel ranks of a mixture of experts alone",
+        "step",
+        "scheduler",
+        most=MOST_TOKENS,
     )
     kv_cpu_offload: bool = setting(
         False, "KV offload to CPU memory; not replayed", "", "read by programs; what is evicted is prefilled again"

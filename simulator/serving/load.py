@@ -37,6 +37,7 @@ class EngineLimits:
     ranks: int = 1  # data parallelism: the limits are those of each rank
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
+    interval: int = 1  # ranks that step together compute prompts in every so many steps
 
     @property
     def lanes(self) -> int:
@@ -258,4 +259,5 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         ranks=engine.data_parallel,
         together=bool(facts["is_moe"]) and engine.data_parallel > 1,
         stages=engine.pipeline_parallel,
+        interval=engine.prefill_schedule_interval,
     )

@@ -96,6 +96,7 @@ class Spec:
         *,
         concurrency: int | None = None,
         requests: int | None = None,
+        **engine: Setting | None,
     ) -> Spec:
         """A known model on `tp` known GPUs under one steady load: Poisson arrivals at `rate` requests/s, ten minutes.
 
@@ -103,7 +104,8 @@ class Spec:
         REQUESTS for each, after a warm-up of WARMUP for each.
 
         prompt_len, output_len: tokens of every prompt, without shared prefixes, and of every answer. id: by default the
-        name of the model. Raises InputError for an unknown name or a value out of range.
+        name of the model. engine: its other settings, as in `vary`. Raises InputError for an unknown name or a value
+        out of range.
         """
         known_model(str(model), f"model {model}")
         known_gpu(str(hardware), f"hardware {hardware}")
@@ -125,7 +127,7 @@ class Spec:
             "id": id or model,
             "model": model,
             "hardware": hardware,
-            "engine": {"tensor_parallel": _plain(tp)},
+            "engine": {key: _plain(value) for key, value in {"tensor_parallel": tp, **engine}.items()},
             "workload": {"name": "plan", **load, **lengths},
         }
         spec = read_spec(entry, where)

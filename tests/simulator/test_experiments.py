@@ -99,7 +99,7 @@ def test_every_setting_is_read() -> None:
         max_num_seqs: 64, max_num_batched_tokens: 2000, max_model_len: 1024,
         block_size: 32, gpu_memory_utilization: 0.8, chunked_prefill: false, prefix_caching: false,
         long_prefill_token_threshold: 100, kv_cpu_offload: true, total_kv_blocks: 777, kv_cache_dtype: fp8_e5m2,
-        quantization: fp8,
+        quantization: fp8, expert_routing: uniform, prefill_schedule_interval: 2,
         cudagraph_capture_max: 64, cudagraph_mode: full_decode_only, enforce_eager: true, async_scheduling: false,
         stream_interval: 20, allreduce_rms_fusion: true}""")
     entry |= {"engine": engine, "quality": "overloaded", "x_note": ["a  b", "c"], "source_run": {"any": 1}}

@@ -150,6 +150,26 @@ def test_the_front_end_learns_the_ranks_counts_every_100_ms() -> None:
     assert seen.run.account and seen.run.account.gaps[1].sum() == 49 + 2
 
 
+@pytest.mark.parametrize(
+    ("interval", "chunked", "ttft_us"),
+    [
+        (1, True, [1_000, 1_500, 1_500, 2_400]),
+        (4, True, [1_000, 1_500, 2_500, 6_400]),
+        (4, False, [1_000, 1_500, 2_500, 3_400]),
+    ],
+)
+def test_prompts_wait_for_the_step_of_all_ranks(interval: int, chunked: bool, ttft_us: list[int]) -> None:
+    """Steps of 1 ms. The second request finds its rank without decodes and starts at once. The third one waits on rank 0
+    from step 3 to step 4. A part of the fourth fits there, its rest waits for step 8; if it has to fit whole, it is left
+    over, and so starts in step 5."""
+    arrival = np.array([0, 1_500, 2_500, 2_600, 2_600])
+    lengths, outputs = [50, 50, 50, 9, 50], [10] * 5
+    limits = burst([1], [1], budget=60, max_model_len=60, chunked=chunked, interval=interval).limits
+    load = on_ranks(Load(asked(lengths, outputs, arrival_us=arrival), limits), 2, True)
+    seen = replay_bound(load, bound_of(STEADY))
+    assert seen.ttft_us[[0, 1, 2, 4]].tolist() == ttft_us
+
+
 def closed_load(ranks: int, together: bool, count: int = 16) -> Load:
     rng = np.random.default_rng(3)
     lengths, outputs = rng.integers(20, 60, 20 * count), rng.integers(30, 60, 20 * count)

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from simulator.kernels.allreduce import CUSTOMS, HOPPER, SWITCHED_US
+from simulator.kernels.allreduce import CUSTOMS, SWITCHED_ABOVE, SWITCHED_US
 from simulator.kernels.attention import Shape, decode_lines, decode_rows, prefill_rows
 from simulator.kernels.matrices import Experts, gemm_rows, tensor_scales
 from simulator.kernels.tables import tables
@@ -173,8 +173,8 @@ def _prefills(gpu: str) -> list[str]:
 
 def _reduces(gpu: str) -> list[str]:
     lines = ["\tallreduce: <name>Reduces{"]
-    if gpu in HOPPER:
-        lines.append("\t\tswitched: true,")
+    if gpu in SWITCHED_ABOVE:
+        lines.append(f"\t\tswitchedAbove: {SWITCHED_ABOVE[gpu]} << 10,")
     rows = tables(gpu).rows["allreduce"]
     for field, kernels in (("custom", CUSTOMS), ("nccl", ("nccl",))):
         mine = np.isin(rows["kernel"].astype(str), kernels)

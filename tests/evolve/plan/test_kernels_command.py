@@ -52,7 +52,8 @@ def kernels(capsys: Capsys, *args: str) -> dict[str, Any]:
 
 def test_json_has_every_figure_and_the_source(capsys: Capsys) -> None:
     result = kernels(capsys, "mixtral-8x7b", "--tp", "2", "--context", "4096")
-    assert list(result) == ["engine", "model", "hardware", "tp", "tables", "steps", "operations", "notes"]
+    deployment = ["model", "hardware", "tp", "settings", "weights", "kv_cache_bits"]
+    assert list(result) == ["engine", *deployment, "tables", "steps", "operations", "notes"]
     assert (result["engine"], result["hardware"], result["tp"]) == (__version__, "H100-SXM-80GB", 2)
     about = tables("h100_sxm").about
     assert result["tables"] == {k: about[k] for k in ("gpu", "source", "sha256", "license", "copyright", "changes")}
@@ -140,6 +141,38 @@ def test_the_table_has_the_figures_of_the_json(monkeypatch: pytest.MonkeyPatch, 
     assert "Apache-2.0" in source and "NVIDIA" in source
 
 
+def test_settings_of_the_engine_decide_the_kernels(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+    """In 8 bits all matrices but logits and routers have other kernels; whole experts on a GPU are wider."""
+    monkeypatch.setenv("COLUMNS", "120")
+    split = kernels(capsys, "mixtral-8x7b", "--tp", "2")
+    given = ["--engine", "quantization=fp8", "--engine", "expert_parallel=2", "--engine", "kv_cache_dtype=fp8"]
+    spread = kernels(capsys, "mixtral-8x7b", "--tp", "2", *given)
+    assert (split["settings"], split["weights"]) == ({}, {"attention": "bf16", "experts": "bf16"})
+    assert spread["settings"] == {"quantization": "fp8", "expert_parallel": 2, "kv_cache_dtype": "fp8"}
+    assert spread["weights"] == {"attention": "fp8", "experts": "fp8"}
+    assert (split["kv_cache_bits"], spread["kv_cache_bits"]) == (16, 8)
+    before, after = ({o["name"]: o for o in result["operations"]} for result in (split, spread))
+    changed = {name for name, o in after.items() if o["kernel"] != before[name]["kernel"]}
+    assert {"QKV projection", "attention output", "routed experts"} <= changed
+    assert not changed & {"logits", "router"}
+    assert before["routed experts"]["shape"] == "2 of 8 experts of 4096 x 7168"
+    assert after["routed experts"]["shape"] == "2 of 8 experts of 4096 x 14336"
+    words = " ".join(printed(capsys, "kernels", "mixtral-8x7b", "--hardware", "H100", "--tp", "2", *given).split())
+    assert "TP 2, quantization fp8, expert_parallel 2, kv_cache_dtype fp8:" in words
+    assert "Weights: attention fp8, experts fp8; 8 bits in the KV cache." in words
+    assert f"{after['routed experts']['kernel']} (routed experts)" in words
+
+
+def test_tokens_spread_evenly_over_experts_touch_more_of_them(capsys: Capsys) -> None:
+    """8 tokens choose 2 of 8 experts: evenly all of them, by chance 8 x (1 - 0.75^8) = 7.2; one token 2 in any case."""
+    even = kernels(capsys, "mixtral-8x7b", "--tp", "2", "--engine", "expert_routing=balanced")
+    chance = kernels(capsys, "mixtral-8x7b", "--tp", "2")
+    [one, eight, *_], [same, fewer, *_] = (
+        next(o["us"] for o in result["operations"] if o["name"] == "routed experts") for result in (even, chance)
+    )
+    assert one == same and fewer == pytest.approx(eight * (1 - 0.75**8), rel=0.01)
+
+
 def test_a_kv_cache_too_small_for_a_step_is_noted(capsys: Capsys) -> None:
     out = printed(capsys, "kernels", "codellama-34b", "--hardware", "H100", "--tp", "1")
     room = facts_of("codellama-34b", "H100", Engine())
@@ -161,6 +194,9 @@ def test_a_kv_cache_too_small_for_a_step_is_noted(capsys: Capsys) -> None:
         ("llama-3.1-8b", ["--hardware"]),
         ("llama-3.1-8b --hardware H100 --tp 0", ["'--tp'"]),
         ("llama-3.1-70b --hardware H100", ["no room for KV cache"]),
+        ("llama-3.1-8b --hardware H100 --engine tensor_parallel=2", ["--engine tensor_parallel:", "give --tp"]),
+        ("llama-3.1-8b --hardware H100 --engine expert_routing=balanced", ["expert_routing", "no routed experts"]),
+        ("llama-3.1-8b --hardware H100 --engine ep=2", ["--engine ep:", "expert_parallel"]),
     ],
 )
 def test_impossible_deployments_are_refused(args: str, parts: list[str], capsys: Capsys) -> None:

@@ -29,6 +29,16 @@ def test_options_predict_what_a_file_predicts(swept: str, tmp_path: Path, capsys
     assert described == as_json(capsys, "predict", "champion", "--experiments", file, *more)
 
 
+def test_settings_of_the_engine_are_given_as_in_a_file(tmp_path: Path, capsys: Capsys) -> None:
+    file = tmp_path / "same.yaml"
+    file.write_text(
+        FILE.replace("tensor_parallel: 2", "tensor_parallel: 2, max_num_seqs: 4, kv_cache_dtype: fp8"), "utf-8"
+    )
+    given = "--engine", "max_num_seqs=4", "--engine", "kv_cache_dtype=fp8"
+    described = as_json(capsys, "predict", "champion", *DEPLOYMENT, *LENGTHS, "--rate", "2", *given)
+    assert described == as_json(capsys, "predict", "champion", "--experiments", file)
+
+
 def test_a_sweep_of_rates_needs_no_other_rate(capsys: Capsys) -> None:
     args = "predict", *DEPLOYMENT, *LENGTHS, "--sweep", "rate=2,5"
     assert as_json(capsys, *args, "--rate", "9")["rows"] == as_json(capsys, *args)["rows"]
