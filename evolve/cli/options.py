@@ -27,7 +27,7 @@ from simulator.common.text import counted, listed
 from simulator.language.measure import Caps
 from simulator.serving.bundled import BUNDLED, bundled_experiments, load_specs
 from simulator.serving.engine import Setting
-from simulator.serving.experiment import Experiment
+from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.spec import Spec
 
 Asked = TypeVar("Asked", Experiment, Spec)
@@ -262,6 +262,8 @@ def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -
     Raises InputError for an unknown id, with what can be given `instead`.
     """
     files: Sequence[str] = [file] if file else BUNDLED
+    if file and ids:  # the others may be what no engine can run
+        return [deploy(spec) for spec in only_named(load_specs(file), ids, files, instead)]
     return only_named(experiments_of(files), ids, files, instead)
 
 

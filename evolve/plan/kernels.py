@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,8 +19,8 @@ from simulator.common.errors import InputError, Section
 from simulator.common.json import JsonObject
 from simulator.common.knots import curve
 from simulator.common.text import counted
-from simulator.kernels.curves import Deployed, Operation, kernels
-from simulator.kernels.roofline import DATASHEET, LAUNCH_US, NEAREST
+from simulator.kernels.curves import Operation, kernels
+from simulator.kernels.roofline import DATASHEET, LAUNCH_US
 from simulator.kernels.tables import names, tables
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
@@ -165,7 +165,7 @@ def breakdown(
     assert deployed is not None
     rows = tuple(_row(o, steps, facts) for o in kernels(deployed).operations)
     bounds = tuple(roofline_us(step.batch, facts) for step in steps)
-    notes = (*_notes(steps, facts, "generation_config" in config), *_too_fast(steps, rows))
+    notes = _notes(steps, facts, "generation_config" in config)
     a, given = deployed.architecture, dict(settings)
     weights = {part: getattr(a.formats, part).name for part, runs in _parts(a).items() if runs}
     return Breakdown(model, gpu.name, deployed.gpu.tables, tp, given, weights, a.kv_bytes, steps, rows, bounds, notes)
@@ -210,35 +210,6 @@ def _notes(steps: tuple[KernelStep, ...], facts: Facts, sampling: bool) -> tuple
         requests = f"{room:,} tokens, {room // (s.context + 1)} such requests"
         notes.append(f"{s.name} at {s.context:,} tokens of context: the KV cache has room for {requests}")
     return tuple(notes)
-
-
-def _too_fast(steps: tuple[KernelStep, ...], rows: tuple[OperationTimes, ...]) -> list[str]:
-    """A line for each operation of the nearest shape that is below the datasheet's bound, at the step where it is so
-    the most."""
-    lines = []
-    for times in rows:
-        shares = [us / least if least else 1.0 for us, least in zip(times.us, times.datasheet_us, strict=True)]
-        i = min(range(len(steps)), key=lambda i: shares[i])
-        if times.operation.timing.kind == NEAREST and shares[i] < 1.0:
-            lines.append(
-                f"{times.name}: {_us(times.us[i])} us at {steps[i].name} are below the {_us(times.datasheet_us[i])} us "
-                "that its bytes or FLOPs take at the GPU's peaks: the nearest measured shape's efficiency is too "
-                "high for this one, which takes longer"
-            )
-    return lines
-
-
-def faster_than_datasheet(deployed: Deployed, curves: Collection[str]) -> dict[str, float]:
-    """By operation of these `curves`, the lowest share of the datasheet's bound, launches left out, of those that have
-    the efficiency of the nearest measured shape and are below it."""
-    shares: dict[str, float] = {}
-    for o in kernels(deployed).operations:
-        bound = o.timing.bound_us - (0.0 if o.curve in _NO_LAUNCH else LAUNCH_US)
-        known = bound > 0.0
-        share = float((o.timing.us[known] / bound[known]).min(initial=1.0))
-        if o.curve in curves and o.timing.kind == NEAREST and share < 1.0:
-            shares[o.name] = share
-    return shares
 
 
 def print_kernels(breakdown: Breakdown, explain: bool = False) -> None:

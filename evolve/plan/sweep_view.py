@@ -99,8 +99,11 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         if knee:
             knees.append(f"Knee of {title}: {knee_text(knee, result.axes.load)}")
     say_lines(knees, "knees")
-    impossible = [f"Impossible: {row.impossible}" for block in result.blocks for row in block.rows if row.impossible]
-    say_lines([*dict.fromkeys(impossible)], "impossible combinations", 1)
+    impossible = [*dict.fromkeys(row.impossible for block in result.blocks for row in block.rows if row.impossible)]
+    reasons = {re.sub(r"[\d,.]+", "", text.partition(": ")[2]): text for text in reversed(impossible)}
+    first = sorted(reasons.values(), key=impossible.index)  # the first one of each reason
+    others = [text for text in impossible if text not in first]
+    say_lines([f"Impossible: {text}" for text in (*first, *others)], "impossible combinations", min(len(first), NAMED))
     if every and explain:
         _print_legend(result, every)
     elif compared:
@@ -110,7 +113,7 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         for block in result.blocks
         if block.predicted
     }
-    lines = LINES - 2 if impossible else LINES  # the reason of the first one takes two
+    lines = LINES - 2 * min(len(first), 2)  # a reason takes two
     left += say_once(said, NAMED, None if explain else lines)
     if not explain:
         more(left)

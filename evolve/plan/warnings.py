@@ -10,7 +10,6 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.judge.physics import LEAST_OF_ROOFLINE
 from evaluator.score import MEANS, Prediction
 from evolve.plan.forecast import Intervals
-from evolve.plan.kernels import faster_than_datasheet
 from evolve.run.beyond import outside
 from evolve.run.measurements import MOSTLY_WAITING, requests_of
 from evolve.run.program import Source
@@ -120,28 +119,7 @@ def about(source: Source, experiments: Sequence[Experiment]) -> list[str]:
     program = source.complete
     wrong = complaints(program, deployments_of(experiments)) if experiments else ()
     alike = _same_on_every_gpu(program, source.record, experiments)
-    return [*wrong, *source.cautions, *stale(source), *alike, *_kernels_too_fast(program, experiments)]
-
-
-def _kernels_too_fast(program: Program, experiments: Sequence[Experiment]) -> list[str]:
-    """A line if a kernel that the program reads has the efficiency of another shape and beats the datasheet with it, of
-    the deployment where it does so the most."""
-    curves = {name for _, name in assemble(program).curves}
-    worst: tuple[float, str] | None = None
-    count = 0
-    for e in {(e.model, e.hardware, e.engine.tensor_parallel, e.engine.data_parallel): e for e in experiments}.values():
-        shares = faster_than_datasheet(e.facts.deployed, curves) if e.facts.deployed and curves else {}
-        if not shares:
-            continue
-        count += 1
-        name, share = min(shares.items(), key=lambda item: item[1])
-        text = f"{name} of {e.model} on {e.engine.gpus} {e.hardware}"
-        worst = min(worst or (1.0, ""), (share, f"{text} are taken as up to {100.0 - 100.0 * share:.0f} % faster"))
-    if worst is None:
-        return []
-    others = f" (and those of {counted(count - 1, 'other deployment')})" if count > 1 else ""
-    than = f"than bytes and FLOPs take at the GPU's peaks{others}, by the nearest measured shape"
-    return [f"{worst[1]} {than}: times are too short there; `evolve kernels` says of which steps"]
+    return [*wrong, *source.cautions, *stale(source), *alike]
 
 
 def _same_on_every_gpu(program: Program, record: Record | None, experiments: Sequence[Experiment]) -> list[str]:

@@ -16,9 +16,9 @@ CUSTOM = "vllm_graph"  # the variant inside CUDA graphs, as in the steps of a ru
 NO_NVLINK = 100e3  # bytes a us: a link as slow is no NVLink, and vLLM's kernel runs on two such GPUs at most
 CUSTOMS = (CUSTOM, "TRTLLM")  # on Blackwell the engine calls TensorRT-LLM's, which also norms
 
-# On 6 to 8 GPUs the kernels above are the fastest only up to 256 kB on Hopper, 1 MB on Blackwell; from there to 64 MB the
-# engine reduces in the NVLink switch (vllm, all_reduce_utils.py, flashinfer_all_reduce.py). The tables do not have that
-# kernel. These are us by kB for 8 GPUs with Hopper's switch, from vllm-project/vllm, pull request 42324,
+# On 6 to 8 GPUs the kernels above are the fastest only up to 256 kB on Hopper, 1 MB on Blackwell; from there to 64 MB
+# the engine reduces in the NVLink switch (vllm, all_reduce_utils.py, flashinfer_all_reduce.py). The tables do not have
+# that kernel. These are us by kB for 8 GPUs with Hopper's switch, from vllm-project/vllm, pull request 42324,
 # symm_mem_multimem; Blackwell's, of twice the bandwidth, is not slower.
 SWITCHED_ABOVE = {  # kB
     **dict.fromkeys(("h100_sxm", "h200_sxm"), 256),

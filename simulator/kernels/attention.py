@@ -69,6 +69,8 @@ def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
     kernel = rows[shape][1]
     off = max(_off(shape, wanted), octaves(heads.kv_heads, limit))
     measured = shape == wanted and heads.kv_heads <= MOST_KV_HEADS and heads.kv_bytes == ELEMENT_BYTES[kv]
+    if not measured:  # a smaller cache may have been in the L2 cache in part
+        per_token = np.maximum(per_token, bound)
     kind = MEASURED if measured else NEAREST
     return Decode(
         Timing(start, np.full(len(at), LAUNCH_US), kind, kernel, off), Timing(per_token, bound, kind, kernel, off)

@@ -321,8 +321,13 @@ def kv_blocks(gpu: Gpu, engine: Engine, held: float, kv_bytes_per_token: float, 
 
     blocks = room(engine.gpu_memory_utilization)
     if blocks < 1:
-        problem = f"leaves no room for KV cache, {held / GIB:.1f} GiB of weights per GPU of {usable:g} GiB"
+        share = f"{engine.gpu_memory_utilization:g} of {usable:g} GiB"
+        problem = (
+            f"leaves no room for KV cache, {held / GIB:.1f} GiB of weights and states per GPU, which may use {share}"
+        )
         key, remedy = "tensor_parallel", "use more or larger GPUs"
+        if engine.data_parallel > 1:
+            remedy += ", or fewer ranks: each has all weights but those of experts"
         if room(STANDARD.gpu_memory_utilization) >= 1:
             key, remedy = "gpu_memory_utilization", f"give more, as {STANDARD.gpu_memory_utilization:g}"
         raise Section(where, "engine", {}).error(key, problem, remedy)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from deployed import facts_of_terms
-from measured import A100, B200, H100, H200, L40S, never_falls, rows_where
+from measured import A100, B200, H100, H200, L40S, gpu_named, never_falls, rows_where
 
 from evaluator.judge.physics import roofline_us
 from simulator.clock.fields import Active, BatchFields
@@ -43,6 +43,7 @@ ROUNDED = 1e-6  # relative: a curve's knots have seven digits
 
 
 INT4 = Format("int4", 4.0)
+RTX = gpu_named("RTX-PRO-6000")
 
 
 # Matrix products
@@ -188,6 +189,13 @@ def test_decode_attention_is_the_tables_line_in_the_context() -> None:
     assert len(errors) > 30 and abs(np.median(errors)) < 0.03 and np.quantile(np.abs(errors), 0.9) < 0.12
 
 
+def test_a_cache_of_no_measured_shape_is_not_read_faster_than_memory() -> None:
+    """28 heads on 4 KV heads of 128, 2,048 bytes a token: the closest shape was timed on small caches, of which an L2
+    cache of 128 MB has a part."""
+    found = decode(RTX, TOKENS, Heads(28, 4, 128, 2 * 4 * 128, 2)).per_token
+    assert found.kind == NEAREST and (found.us >= 2048 / 1.792e6).all()
+
+
 def test_more_kv_heads_than_the_tables_have_read_more_bytes() -> None:
     """Llama-2-7B has 32 KV heads; the decode tables have at most 8."""
     many = decode(H100, TOKENS, Heads(32, 32, 128, 2 * 32 * 128, 2))
@@ -261,6 +269,10 @@ def test_eight_hopper_gpus_add_large_messages_in_the_switch() -> None:
     assert allreduce(H100, np.array([2.0**27]), 8).us[0] > 600.0
     assert never_falls(allreduce(H100, 256.0 * 2.0 ** np.arange(0, 20, 0.1), 8).us)
     assert allreduce(A100, np.array([2.0**21]), 8).us[0] > 25.0  # no such switch
+    beyond = 2.0 ** np.arange(20.5, 26)  # from 1 MB on, where Blackwell's own kernel is the slower one
+    assert (allreduce(B200, beyond, 8).us <= allreduce(H200, beyond, 8).us).all()
+    rows = rows_where("b200_sxm", "allreduce", kernel="TRTLLM", gpus=8, bytes=2**21)
+    assert rows["latency_us"][0] > 1.5 * allreduce(B200, np.array([2.0**21]), 8).us[0]
 
 
 def test_an_all_reduce_that_no_link_explains_is_not_believed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from measured import A100, B200, H100, L40S, gpu_named, never_falls, rows_where
+from measured import A100, B200, H100, H200, L40S, gpu_named, never_falls, rows_where
 
 from simulator.kernels.curves import TOKENS
 from simulator.kernels.matrices import BALANCED, ROUTINGS, UNIFORM, Experts, gemm, gemm_rows, moe
@@ -116,6 +116,13 @@ def test_measured_experts_of_every_routing(gpu: KernelGpu, weights: Format, shap
     else:
         few = sure & (at * shape.active < shape.experts) & (at > 1)
         assert not few.any() or (found.us[few] <= moe(gpu, at, shape, weights, BALANCED).us[few] * 1.000001).all()
+
+
+def test_random_tokens_are_not_faster_than_the_bytes_of_the_experts_that_they_touch() -> None:
+    """The tables' skewed tokens leave some of DeepSeek-V3's 256 experts unread, and so take less."""
+    random, skewed = (moe(H200, TOKENS, DEEPSEEK._replace(ffn=256), FP8_BLOCK, r) for r in (UNIFORM, "power_law_1.2"))
+    assert (random.us >= random.bound_us * 0.999999).all()
+    assert (skewed.us < 0.95 * random.bound_us).any()
 
 
 def test_experts_faster_than_their_bytes_are_not_believed() -> None:

@@ -76,13 +76,6 @@ def test_json_has_every_figure_and_the_source(capsys: Capsys) -> None:
     assert experts["shape"] == "2 of 8 experts of 4096 x 7168"
 
 
-def test_times_below_the_datasheet_are_noted(tmp_path: Path, capsys: Capsys) -> None:
-    """The weights of 26 x 64 experts are 28.8 GB, or 8.6 ms at 3.35 TB/s."""
-    [said] = [text for text in kernels(capsys, written(tmp_path, MLA))["notes"] if "peaks" in text]
-    assert said.startswith("routed experts: 7,026 us at 128 decodes") and "8,635 us" in said
-    assert not [text for text in kernels(capsys, "mixtral-8x7b", "--tp", "2")["notes"] if "peaks" in text]
-
-
 def test_bounds_are_the_datasheets_without_launches(capsys: Capsys) -> None:
     """Llama-3.1-8B, one decode: weights over 3.35 TB/s; the KV cache of 1,025 tokens of 131,072 bytes."""
     bound = {o["name"]: o["datasheet_us"] for o in kernels(capsys, "llama-3.1-8b")["operations"]}

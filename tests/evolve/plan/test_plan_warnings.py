@@ -12,9 +12,9 @@ import pytest
 from commands import Capsys, as_json, evolve, flat, printed, refused
 
 from evaluator.score import predictions, score_set
-from evolve.plan.warnings import about, contradicted, warnings
+from evolve.plan.warnings import contradicted, warnings
 from evolve.run.program import load
-from simulator.serving.bundled import bundled_experiments, load_experiments
+from simulator.serving.bundled import bundled_experiments
 from simulator.serving.observations import Observation, Statistic
 
 BANDS = {"e2e": {0.8: (900.0, 1100.0), 0.95: (800.0, 1200.0)}, "itl": {0.8: (9.0, 11.0), 0.95: (8.0, 12.0)}}
@@ -296,16 +296,3 @@ def test_turns_before_the_answer_are_a_warning(think_time_s: str, share: str, tm
     assert 1900 < found["experiments"][0]["predicted"]["e2e_ms"]["mean"] < 2400
     lines = list(said(found, "turns come before the answer"))
     assert len(lines) == bool(share) and all(re.match(share, line) for line in lines)
-
-
-def test_experts_that_beat_the_datasheet_matter_to_programs_that_read_kernels(tmp_path: Path) -> None:
-    experts = (
-        "{model_type: deepseek_v2, hidden_size: 2048, num_hidden_layers: 27, num_attention_heads: 16, intermediate_size: "
-        "10944, moe_intermediate_size: 1408, n_routed_experts: 64, n_shared_experts: 2, num_experts_per_tok: 6, "
-        "first_k_dense_replace: 1, vocab_size: 102400, max_position_embeddings: 4096}"
-    )
-    experiments = load_experiments(written(tmp_path, f"model: small, model_config: {experts}"))
-    (tmp_path / "p.py").write_text("def step_time(b, s):\n    return max(1000, 10 * b.decode_reqs)\n", "utf-8")
-    [line] = [line for line in about(load("champion"), experiments) if "routed" in line]
-    assert line.startswith("routed experts of small on 1 H100-SXM-80GB") and "up to 19 % faster" in line
-    assert not [line for line in about(load(str(tmp_path / "p.py")), experiments) if "routed" in line]
