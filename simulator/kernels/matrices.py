@@ -179,7 +179,7 @@ def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weights: Format, routing
         tokens, us, kernel = measured[other]
         share = roofline.efficiency(at, tokens, us, bound(gpu.timed, tokens, other, dtype, OWN_BYTES[dtype], even))
         if share is not None:
-            if routing in (UNIFORM, BALANCED):  # skewed tokens touched fewer experts than these
+            if routing in (UNIFORM, BALANCED):  # the benchmark's tokens may have touched fewer experts
                 share = np.minimum(share, 1.0)
             off = max(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
             kind = roofline.MEASURED if other == shape and dtype == weights.name else roofline.NEAREST

@@ -119,10 +119,13 @@ def test_measured_experts_of_every_routing(gpu: KernelGpu, weights: Format, shap
 
 
 def test_random_tokens_are_not_faster_than_the_bytes_of_the_experts_that_they_touch() -> None:
-    """The tables' skewed tokens leave some of DeepSeek-V3's 256 experts unread, and so take less."""
-    random, skewed = (moe(H200, TOKENS, DEEPSEEK._replace(ffn=256), FP8_BLOCK, r) for r in (UNIFORM, "power_law_1.2"))
-    assert (random.us >= random.bound_us * 0.999999).all()
-    assert (skewed.us < 0.95 * random.bound_us).any()
+    """An eighth of each of DeepSeek-V3's 256 experts, 1.41 GB in 8 bits, takes 293 us at 4.8 MB/us. The table has less."""
+    split = DEEPSEEK._replace(ffn=256)
+    rows = rows_where(H200.tables, "moe", dtype="fp8_block", routing=BALANCED, hidden=7168, experts=256, gpus=8, ep=1)
+    many = (rows["tokens"] >= 128) & (rows["tokens"] <= 512)
+    assert (rows["latency_us"][many] < 3 * 7168 * 256 * 256 / 4.8e6).all()
+    found = moe(H200, TOKENS, split, FP8_BLOCK)
+    assert (found.us >= found.bound_us * 0.999999).all()
 
 
 def test_experts_faster_than_their_bytes_are_not_believed() -> None:
