@@ -122,7 +122,7 @@ def test_random_tokens_are_not_faster_than_the_bytes_of_the_experts_that_they_to
     """An eighth of each of DeepSeek-V3's 256 experts, 1.41 GB in 8 bits, takes 293 us at 4.8 MB/us. The table has less."""
     split = DEEPSEEK._replace(ffn=256)
     rows = rows_where(H200.tables, "moe", dtype="fp8_block", routing=BALANCED, hidden=7168, experts=256, gpus=8, ep=1)
-    many = (rows["tokens"] >= 128) & (rows["tokens"] <= 512)
+    many = (rows["tokens"] >= 128) & (rows["tokens"] <= 192)
     assert (rows["latency_us"][many] < 3 * 7168 * 256 * 256 / 4.8e6).all()
     found = moe(H200, TOKENS, split, FP8_BLOCK)
     assert (found.us >= found.bound_us * 0.999999).all()
