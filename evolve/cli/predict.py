@@ -123,7 +123,8 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     metavar="KEY=VALUES",
     multiple=True,
     help="Predict every combination of these values, FIRST:LAST:STEP or A,B,C, of rate (requests/s) or concurrency "
-    "(clients), hardware, tp, max_num_seqs, max_num_batched_tokens or weights (repeatable).",
+    "(clients), hardware, tp, data_parallel, expert_parallel, max_num_seqs, max_num_batched_tokens or weights "
+    "(repeatable).",
 )
 @list_option(
     "--slo",
@@ -194,6 +195,7 @@ def predict(
     evolve predict mine.py --experiments mine.yaml --against champion
     evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
     evolve predict champion --experiments closed.yaml --sweep concurrency=1,4,16,64
+    evolve predict champion --experiments moe.yaml --load 20 --sweep tp=1,8 --sweep data_parallel=1,8
     evolve predict champion --experiments plan.yaml --load 60 --slo ttft_p99=500ms --sweep hardware=H100,A100-SXM-80GB
     """
     source = load(program, caps)

@@ -1,4 +1,4 @@
-"""The axes of a sweep: load (a rate, or clients at once), GPU, TP degree, two limits of the engine, type of weights."""
+"""The axes of a sweep: load (a rate, or clients at once), GPU, parallelism, two limits of the engine, weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from simulator.serving.gpu import hardware_table
 from simulator.serving.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
-ENGINE = {"tp": "tensor_parallel", "max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "max_num_batched_tokens"}
+SAME = ("data_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens")
+ENGINE = {"tp": "tensor_parallel", **{name: name for name in SAME}}
 LOADS = ("rate", "concurrency")  # of which a sweep varies one
 KEYS = (*LOADS, "hardware", *ENGINE, "weights")  # weights: `quantization` of the engine
 MOST = {
@@ -40,14 +41,16 @@ class Setting:
     concurrency: int | None
     hardware: str
     tp: int
+    data_parallel: int
+    expert_parallel: int
     max_num_seqs: int
     max_num_batched_tokens: int
     weights: str | None = None
-    groups: int = 1  # of `tp` GPUs: data-parallel ranks times pipeline stages
+    stages: int = 1  # of a pipeline
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.groups
+        return self.tp * self.data_parallel * self.stages
 
     @property
     def level(self) -> float | None:
@@ -79,6 +82,8 @@ class Axes:
     concurrency: tuple[int, ...] = ()
     hardware: tuple[str, ...] = ()
     tp: tuple[int, ...] = ()
+    data_parallel: tuple[int, ...] = ()
+    expert_parallel: tuple[int, ...] = ()
     max_num_seqs: tuple[int, ...] = ()
     max_num_batched_tokens: tuple[int, ...] = ()
     weights: tuple[str, ...] = ()
@@ -111,14 +116,14 @@ class Axes:
 
     def settings(self, hardware: str, engine: Engine) -> Iterator[Setting]:
         """Every combination of the other keys; keys that are not varied have the values of a deployment, its GPU and
-        its engine."""
+        its engine, whose experts go on over all GPUs."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
         weights = self.weights or (engine.quantization,)
-        combinations = product(self.hardware or (hardware,), *every, weights)
-        return (
-            replace(Setting(None, None, *values), groups=engine.gpus // engine.tensor_parallel)
-            for values in combinations
-        )
+        for values in product(self.hardware or (hardware,), *every, weights):
+            setting = replace(Setting(None, None, *values), stages=engine.pipeline_parallel)
+            if engine.expert_parallel > 1 and not self.expert_parallel:
+                setting = replace(setting, expert_parallel=setting.tp * setting.data_parallel)
+            yield setting
 
 
 def setting_of(experiment: Experiment) -> Setting:
@@ -126,8 +131,8 @@ def setting_of(experiment: Experiment) -> Setting:
     workload = experiment.workload
     engine = (getattr(experiment.engine, name) for name in (*ENGINE.values(), "quantization"))
     users = max(stage.users or 0 for stage in workload.stages) or None
-    setting = Setting(mean_rate(workload), users, experiment.hardware, *engine)
-    return replace(setting, groups=experiment.engine.gpus // experiment.engine.tensor_parallel)
+    stages = experiment.engine.pipeline_parallel
+    return replace(Setting(mean_rate(workload), users, experiment.hardware, *engine), stages=stages)
 
 
 def figure(value: float) -> str:
@@ -178,8 +183,9 @@ def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
             weights = _weights(every, place)
         else:
             numbers[key] = _numbers(key, every, place)
-    users, tp, seqs, tokens = (tuple(map(int, numbers.get(key, ()))) for key in ("concurrency", *ENGINE))
-    axes = Axes(numbers.get("rate", ()), users, gpus, tp, seqs, tokens, weights)
+    users, *engine = (tuple(map(int, numbers.get(key, ()))) for key in ("concurrency", *ENGINE))
+    whole = dict(zip(ENGINE, engine, strict=True))
+    axes = Axes(numbers.get("rate", ()), users, gpus, weights=weights, **whole)
     if axes.rate and axes.concurrency:
         raise InputError(f"{where}rate and concurrency exclude each other: vary one of them")
     combinations = max(len(axes.levels), 1) * sum(1 for _ in axes.settings("", STANDARD))

@@ -77,6 +77,8 @@ def _bands() -> Iterator[Column]:
 SETTING: tuple[Column, ...] = (
     text("hardware", "the GPU", paper=True),
     whole("tp", "tensor parallelism: GPUs", paper=True),
+    whole("data_parallel", "ranks of `tp` GPUs"),
+    whole("expert_parallel", "GPUs over which whole experts are spread; 1: each expert is split"),
     whole("max_num_seqs", "most requests in a batch"),
     whole("max_num_batched_tokens", "most new tokens in a step"),
     text("weights", "type that the engine makes of the checkpoint's weights; missing: the checkpoint's own"),

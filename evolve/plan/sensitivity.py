@@ -16,7 +16,6 @@ import numpy as np
 from evaluator.intervals import FIGURES, figure_of
 from evaluator.score import Prediction, prediction_of
 from evolve.output.progress import Line
-from evolve.plan.axes import ENGINE
 from evolve.plan.sensitivity_result import Change, Effect, Sensitivities, Sensitivity, SensitivityPoint, value_text
 from evolve.plan.sweep_figures import figures_of
 from evolve.plan.warnings import about
@@ -34,7 +33,8 @@ from simulator.serving.spec import Spec
 from simulator.serving.workload import is_recorded, longest_request, seeds_of
 
 # A setting that is halved and doubled, or switched: its key here, and its name in an experiments file.
-NUMBERS = {**ENGINE, "max_model_len": "max_model_len"}
+LIMITS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
+NUMBERS = {"tp": "tensor_parallel", **{name: name for name in LIMITS}}
 SWITCHES = ("prefix_caching", "chunked_prefill")
 NAMES = NUMBERS | {name: name for name in SWITCHES}
 MOST_TIMES = 8  # the experiment's own TP degree, as far as the next possible one is looked for

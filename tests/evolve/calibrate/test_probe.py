@@ -136,7 +136,8 @@ def test_the_command_writes_runs_that_predict_reads(capsys: Capsys, plan: Path, 
         assert math.isclose(e.workload.stages[0].rate, run["load_generator"]["load"]["stages"][0]["rate"])
     assert "observed" not in yaml.safe_load(out.read_text())["experiments"][0]
     printed(capsys, "predict", "champion", "--experiments", out)
-    assert "Nothing here would help" in flat(capsys, "probe", *MODEL, "--budget-runs", "1")
+    helps = as_json(capsys, "probe", *MODEL, "--budget-runs", "1")["helps"]
+    assert ("Nothing here would help" in flat(capsys, "probe", *MODEL, "--budget-runs", "1")) == (not helps)
 
 
 def test_on_an_unmeasured_gpu_the_advice_is_to_measure(capsys: Capsys, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(files: Path, 
     assert set(result) == {"engine", "data", "seeds", "program", "key", "experiments", "warnings", *means}
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
-    keys = """id model hardware tp max_num_seqs max_num_batched_tokens weights rate_rps concurrency completed_rps output_tokens_per_s fitted fitted_share fitted_before
+    keys = """id model hardware tp data_parallel expert_parallel max_num_seqs max_num_batched_tokens weights rate_rps concurrency completed_rps output_tokens_per_s fitted fitted_share fitted_before
         predicted observed error_pct components observed_components stages warnings intervals_of saturated depends_on
         interval_from requests"""
     assert set(e) == set(keys.split())

@@ -539,7 +539,10 @@ def test_axes_are_made_of_values_or_texts() -> None:
 def test_every_rank_of_a_deployment_has_gpus(tmp_path: Path, capsys: Capsys) -> None:
     """Replicas of two ranks are half as many as those of one, on about as many GPUs."""
     settings = [*parse_axes(["tp=1,2"]).settings("H100", Engine(data_parallel=4))]
-    assert [(s.tp, s.groups, s.gpus) for s in settings] == [(1, 4, 4), (2, 4, 8)]
+    assert [(s.tp, s.data_parallel, s.gpus) for s in settings] == [(1, 4, 4), (2, 4, 8)]
+    spread = Engine(tensor_parallel=4, expert_parallel=4)
+    settings = [*parse_axes(["data_parallel=1,2"]).settings("H100", spread)]
+    assert [(s.data_parallel, s.expert_parallel, s.gpus) for s in settings] == [(1, 4, 4), (2, 8, 8)]
     knees = []
     for ranks in (1, 2):
         file = plan(tmp_path, "dense-chat", {"data_parallel": ranks}, 20.0)
