@@ -26,7 +26,7 @@ from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
 from simulator.model.architecture import Architecture
 from simulator.schema import FIELDS
-from simulator.serving.deployment import deployment_facts
+from simulator.serving.deployment import GIB, deployment_facts, weights_bytes
 from simulator.serving.engine import Setting
 from simulator.serving.facts import Facts, omitted
 from simulator.serving.gpu import known_gpu, measured_gpus
@@ -115,6 +115,8 @@ class Breakdown:
     settings: JsonObject  # of the engine: the other ones that were given
     weights: Mapping[str, str]  # the type of each part of the model
     kv_bytes: float  # of an element of the KV cache
+    held_gib: float  # by the weights on each GPU
+    kv_tokens: int  # that a rank's KV cache has room for
     steps: tuple[KernelStep, ...]
     rows: tuple[OperationTimes, ...]
     roofline_us: tuple[float, ...]
@@ -135,6 +137,8 @@ class Breakdown:
             "settings": self.settings,
             "weights": dict(self.weights),
             "kv_cache_bits": 8 * self.kv_bytes,
+            "weights_gib_per_gpu": self.held_gib,
+            "kv_cache_tokens": self.kv_tokens,
             "tables": {name: about[name] for name in ("gpu", "source", "sha256", "license", "copyright", "changes")},
             "steps": [
                 step.to_json() | {"kernels_us": us, "roofline_us": bound_us}
@@ -159,7 +163,8 @@ def breakdown(
     where = f"MODEL {model} --tp {tp}"
     longest = context + PREFILL  # a config.json may not give a length
     engine = engine_of(Section(where, "engine", {"tensor_parallel": tp, "max_model_len": longest, **settings}))
-    facts = deployment_facts(Model.of(config, where), gpu, engine, where)
+    of = Model.of(config, where)
+    facts = deployment_facts(of, gpu, engine, where)
     steps = (*(KernelStep(n, context, 0) for n in DECODES), KernelStep(0, 0, PREFILL))
     deployed = facts.deployed
     assert deployed is not None
@@ -168,7 +173,10 @@ def breakdown(
     notes = _notes(steps, facts, "generation_config" in config)
     a, given = deployed.architecture, dict(settings)
     weights = {part: getattr(a.formats, part).name for part, runs in _parts(a).items() if runs}
-    return Breakdown(model, gpu.name, deployed.gpu.tables, tp, given, weights, a.kv_bytes, steps, rows, bounds, notes)
+    held, room = weights_bytes(of, a, engine) / GIB, int(facts["kv_blocks"] * facts["block_size"])
+    return Breakdown(
+        model, gpu.name, deployed.gpu.tables, tp, given, weights, a.kv_bytes, held, room, steps, rows, bounds, notes
+    )
 
 
 def _parts(a: Architecture) -> Mapping[str, bool]:
@@ -219,7 +227,8 @@ def print_kernels(breakdown: Breakdown, explain: bool = False) -> None:
     wide = fits(table)
     show(table if wide else _table(breakdown, wide=False))
     stored = ", ".join(f"{part} {name}" for part, name in breakdown.weights.items())
-    prose(f"Weights: {stored}; {8 * breakdown.kv_bytes:.0f} bits in the KV cache.")
+    cache = f"KV cache of {8 * breakdown.kv_bytes:.0f} bits with room for {breakdown.kv_tokens:,} tokens"
+    prose(f"Weights: {stored}; {breakdown.held_gib:,.1f} GiB on each GPU. {cache}.")
     if not wide:
         prose(f"Kernels: {_kernels_in_words(breakdown)}.")
     if explain:

@@ -65,14 +65,20 @@ def gemm(gpu: KernelGpu, at: np.ndarray, n: int, k: int, weights: Format) -> Tim
             within = all(measured[0] <= x <= measured[-1] for measured, x in zip(widths, (n, k), strict=True))
             between = dtype == weights.name and total > 0.999 and within
             kind = roofline.MEASURED if exact else roofline.INTERPOLATED if between else roofline.NEAREST
-            return Timing(roofline.rising(here / mean), here, kind, kernel, off)
+            return Timing(roofline.rising(here / mean), here, kind, _in(dtype, weights, kernel), off)
     for dtype in types:
         shapes, kernel = gemm_rows(gpu.tables, dtype)
         for shape in sorted(sorted(shapes), key=lambda s: roofline.octaves(s[0], n) + roofline.octaves(s[1], k))[:20]:
             if (share := shares(dtype, shape)) is not None:
                 off = max(roofline.octaves(shape[0], n), roofline.octaves(shape[1], k))
-                return Timing(roofline.rising(here / share), here, roofline.NEAREST, kernel, off)
+                us = roofline.rising(here / share)
+                return Timing(us, here, roofline.NEAREST, _in(dtype, weights, kernel), off)
     return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
+
+
+def _in(dtype: str, weights: Format, kernel: str) -> str:
+    """The kernel, with the type of weights in which it was timed if that is another one."""
+    return kernel if dtype == weights.name else f"{kernel} timed in {dtype}"
 
 
 def _corners(name: str, dtype: str, n: int, k: int) -> Iterator[tuple[float, tuple[int, int]]]:
@@ -183,7 +189,7 @@ def moe(gpu: KernelGpu, at: np.ndarray, shape: Experts, weights: Format, routing
                 share = np.minimum(share, 1.0)
             off = max(roofline.octaves(a, b) for a, b in zip(other, shape, strict=True))
             kind = roofline.MEASURED if other == shape and dtype == weights.name else roofline.NEAREST
-            return Timing(roofline.rising(here / share), here, kind, kernel, off)
+            return Timing(roofline.rising(here / share), here, kind, _in(dtype, weights, kernel), off)
     return Timing(here / TYPICAL, here, roofline.DATASHEET, "none", 0.0)
 
 

@@ -70,9 +70,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
 
     blocks = engine.total_kv_blocks
     if blocks is None:
-        held = (unrouted_bytes + routed_bytes + n.tables * 2 + model.extra_weights_gib * GIB) / tp + reserved
         stages = engine.pipeline_parallel  # each holds its share of the layers, and their KV cache
-        blocks = kv_blocks(gpu, engine, held / stages, kv_bytes_per_token / stages, where)
+        held = weights_bytes(model, a, engine) + reserved / stages
+        blocks = kv_blocks(gpu, engine, held, kv_bytes_per_token / stages, where)
     host_peak = flops_per_us
     if a.weights.name == "int8" and gpu.fp8_tflops:  # the host takes 8 bits of any kind for fp8
         host_peak = gpu.fp8_tflops * 1e6
@@ -131,6 +131,13 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     fields = {name: float(value) for name, value in facts.items()}
     omitted = [o for o in model.omitted if o != KV_IN_16 or KV_CACHE_BYTES[engine.kv_cache_dtype] is None]
     return Facts(fields, deployed, affecting(tuple(omitted), longest), a.is_latent, where, scaled)
+
+
+def weights_bytes(model: Model, a: Architecture, engine: Engine) -> float:
+    """Memory of the weights on each GPU; `a` as `served`. Routed experts are spread over all ranks."""
+    n, ranks = _parameters(a), engine.data_parallel
+    every = n.unrouted_bytes(a.formats) + n.routed * a.formats.experts.bytes / ranks + n.tables * 2
+    return (every + model.extra_weights_gib * GIB) / engine.tensor_parallel / engine.pipeline_parallel
 
 
 def _cache(a: Architecture, tp: int, requests: int, longest: int) -> tuple[float, float]:

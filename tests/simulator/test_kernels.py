@@ -88,7 +88,7 @@ def test_how_far_off_the_grid_a_width_lies() -> None:
 def test_where_a_linear_layer_was_not_timed_its_bytes_decide() -> None:
     no_fp8 = gemm(A100, TOKENS, 8192, 8192, FP8)  # an A100 has no fp8: bf16 kernels, half the bytes
     plain = gemm(A100, TOKENS, 8192, 8192, BF16)
-    assert (no_fp8.kind, no_fp8.kernel, plain.kind) == (NEAREST, plain.kernel, MEASURED)
+    assert (no_fp8.kind, no_fp8.kernel, plain.kind) == (NEAREST, f"{plain.kernel} timed in bf16", MEASURED)
     assert no_fp8.us[0] == pytest.approx((plain.us[0] - LAUNCH_US) / 2 + LAUNCH_US, rel=0.1)
     assert no_fp8.us[-1] == pytest.approx(plain.us[-1], rel=0.05)  # compute is the same
     four_bits = gemm(H100, TOKENS, 8192, 8192, INT4)
@@ -129,7 +129,7 @@ def test_experts_of_scout_are_not_those_of_the_kernel_that_nobody_believes() -> 
     at = int(np.searchsorted(TOKENS, 32.0))
     assert np.median(slow["latency_us"][slow["tokens"] == 32]) > 1.5 * bf16.us[at]
     found = moe(H100, TOKENS, SCOUT, FP8)
-    assert found.kernel == "vllm_fp8moe_triton_tritonexperts"
+    assert found.kernel == "vllm_fp8moe_triton_tritonexperts timed in fp8_block"
     assert found.us[at] < 1.1 * bf16.us[at]
     assert np.all(found.us > 0.8 * (found.bound_us - LAUNCH_US))
 
@@ -140,7 +140,7 @@ def test_fp8_experts_take_the_kernel_that_the_engine_uses_where_two_are_believed
     assert set(rows["dtype"]) == {"bf16", "fp8", "fp8_block"}
     at = np.unique(rows["tokens"]).astype(float)
     found = moe(L40S, at, Experts(4096, 14336 // 4, 8, 2), FP8)
-    assert (found.kind, found.kernel) == (NEAREST, "vllm_fp8moe_triton_tritonexperts")
+    assert (found.kind, found.kernel) == (NEAREST, "vllm_fp8moe_triton_tritonexperts timed in fp8_block")
     blocks = moe(L40S, at, Experts(4096, 14336 // 4, 8, 2), FP8_BLOCK)
     assert blocks.kind == MEASURED and (blocks.us == found.us).all()
     block = rows["dtype"] == "fp8_block"

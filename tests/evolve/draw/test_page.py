@@ -145,7 +145,9 @@ def test_every_view_of_the_shipped_run_opens_without_an_error(tabs: Callable[...
     tab = tabs(written(document([run_json(followed)], live=False)))
     assert tab.views() == VIEWS
     through(tab)
-    expect(tab.page.locator("#state")).to_have_text("finished: 5,000 candidates fitted")  # the figure of docs/results.md
+    expect(tab.page.locator("#state")).to_have_text(
+        "finished: 5,000 candidates fitted"
+    )  # the figure of docs/results.md
     expect(tab.page.locator("aside h2")).to_have_text(f"Program {followed.champion}")
     tab.view("grid")
     assert shown_ids(tab, "grid") == {e.id for e in followed.story.population.archive.grid.cells.values()}

@@ -53,6 +53,7 @@ def kernels(capsys: Capsys, *args: str) -> dict[str, Any]:
 def test_json_has_every_figure_and_the_source(capsys: Capsys) -> None:
     result = kernels(capsys, "mixtral-8x7b", "--tp", "2", "--context", "4096")
     deployment = ["model", "hardware", "tp", "settings", "weights", "kv_cache_bits"]
+    deployment += ["weights_gib_per_gpu", "kv_cache_tokens"]
     assert list(result) == ["engine", *deployment, "tables", "steps", "operations", "notes"]
     assert (result["engine"], result["hardware"], result["tp"]) == (__version__, "H100-SXM-80GB", 2)
     about = tables("h100_sxm").about
@@ -152,7 +153,8 @@ def test_settings_of_the_engine_decide_the_kernels(monkeypatch: pytest.MonkeyPat
     assert after["routed experts"]["shape"] == "2 of 8 experts of 4096 x 14336"
     words = " ".join(printed(capsys, "kernels", "mixtral-8x7b", "--hardware", "H100", "--tp", "2", *given).split())
     assert "TP 2, quantization fp8, expert_parallel 2, kv_cache_dtype fp8:" in words
-    assert "Weights: attention fp8, experts fp8; 8 bits in the KV cache." in words
+    # 45.1 billion parameters of experts, 1.3 of attention, and 0.26 of tables in 16 bits
+    assert "Weights: attention fp8, experts fp8; 21.9 GiB on each GPU. KV cache of 8 bits with room for" in words
     assert f"{after['routed experts']['kernel']} (routed experts)" in words
 
 
