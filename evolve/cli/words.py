@@ -5,13 +5,13 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 """
 
 WORDS = """
-predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --rate=ANY
-    --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --seeds=ANY --part=train|valid|test
-    --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --engine=ANY...
+    --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --seeds=ANY
+    --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE
+    --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
-kernels MODEL --hardware=GPU --tp=ANY --context=ANY --json --explain
+kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain
 probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
     --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
