@@ -16,7 +16,7 @@ from simulator.kernels.curves import Deployed
 from simulator.kernels.matrices import UNIFORM
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import Architecture
-from simulator.model.formats import IN_16, Formats
+from simulator.model.formats import FP8_BLOCK, IN_16, Formats
 from simulator.model.omissions import KV_IN_16, affecting
 from simulator.model.quantization import cache_asked_by
 from simulator.model.terms import REMEDY, flat_config
@@ -35,6 +35,7 @@ RESERVED_GIB = 0.8
 HOST_KV_BYTES = 2  # of an element of the KV cache, as the host counts
 HOST_ACTIVATION_BYTES = 2
 WINDOWS_MOST = 8.0 * GIB  # bytes set aside for windows; more is counted by the token
+BLOCK = 128  # rows and columns of a block of weights in fp8 (vllm/model_executor/layers/quantization/fp8.py)
 INTERLEAVE = "interleave_moe_layer_step"
 
 
@@ -182,7 +183,7 @@ def served(model: Model, engine: Engine, where: str) -> Architecture:
     if a.weights.name == wanted.name or (a.is_fp8 and wanted.is_fp8):
         return a
     problem = f"is {wanted.name}, but the weights of {model.called} are stored in {a.weights.name}"
-    remedy = "leave it out, or give a model of 16 bits"
+    remedy = "leave it out, give a model of 16 bits, or add such a checkpoint: evolve model add"
     raise Section(where, "engine", {}).error("quantization", problem, remedy)
 
 
@@ -199,6 +200,10 @@ def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
         raise e.error("expert_parallel", problem, f"give {every}: vLLM spreads experts over all GPUs or none")
     if ep > 1 and not a.experts:
         raise e.error("expert_parallel", f"is {ep}, and the model has no routed experts", "leave it out")
+    width, odd = divmod(a.moe_ffn, every) if ep == 1 else (0, 0)
+    if a.formats.experts.name == FP8_BLOCK.name and (odd or width % BLOCK):
+        problem = f"splits experts {a.moe_ffn} wide in blocks of {BLOCK} weights among {every} GPUs, which vLLM refuses"
+        raise e.error("tensor_parallel", problem, f"give engine.expert_parallel: {every}, or fewer GPUs")
     if engine.expert_routing != UNIFORM and not a.experts:
         problem = f"is {engine.expert_routing}, and the model has no routed experts"
         raise e.error("expert_routing", problem, "leave it out")

@@ -123,6 +123,8 @@ def test_kv_blocks_of_a_rank_by_hand() -> None:
         ("mixtral-8x7b", Engine(tensor_parallel=2, data_parallel=2, expert_parallel=2), "must be 1 or .* 4, got 2"),
         ("llama-2-7b", Engine(data_parallel=2, expert_parallel=2), "is 2, and the model has no routed experts"),
         ("llama-2-7b", Engine(pipeline_parallel=33), "is 33, and the model has 32 layers"),
+        ("llama-2-7b", Engine(expert_routing="balanced"), "is balanced, and the model has no routed experts"),
+        ("minimax-m2.5", Engine(tensor_parallel=8), "experts 1536 wide in blocks of 128 weights among 8 GPUs"),
     ],
 )
 def test_degrees_that_no_engine_has_are_refused(model: str, engine: Engine, problem: str) -> None:
