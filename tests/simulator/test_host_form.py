@@ -50,11 +50,13 @@ def batches(seed: int, count: int) -> list[list[tuple[int, int, int]]]:
 def all_ways_to_split() -> list[tuple[str, int]]:
     """Every shipped model by id, on every number of GPUs that divides its KV heads, as the host asks.
 
-    Without DeepSeek-V3: the form that was described has no latent attention.
+    Without DeepSeek-V3: the form that was described has no latent attention. MiniMax's experts, in blocks of 128 weights,
+    cannot be split by eight.
     """
     entries = {str(entry["id"]): entry["config"] for entry in model_table().values()}
     configs = {name: c for name, c in entries.items() if "kv_lora_rank" not in c}
-    return [(name, tp) for name, c in configs.items() for tp in (1, 2, 4, 8) if c["num_key_value_heads"] % tp == 0]
+    ways = [(name, tp) for name, c in configs.items() for tp in (1, 2, 4, 8) if c["num_key_value_heads"] % tp == 0]
+    return [way for way in ways if way != ("MiniMaxAI/MiniMax-M2.5", 8)]
 
 
 @pytest.mark.parametrize(("model", "tp"), all_ways_to_split())
