@@ -119,7 +119,8 @@ def _with_tables() -> int:
 def _options() -> list[str]:
     """The options of `predict` that a plan without a file cannot leave out."""
     parameters = signature(Spec.of).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.default is Parameter.empty]
+    needed = (p for p in parameters if p.default is Parameter.empty and p.kind is not Parameter.VAR_KEYWORD)
+    names = [p.name for p in needed]
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
