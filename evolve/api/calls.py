@@ -159,11 +159,10 @@ def sweep(
 ) -> pd.DataFrame:
     """The predictions of a program at every combination of the values in `vary`, a row for each.
 
-    loads: YAML files, specs or experiments, of which `ids` name some. vary: by a key of
-    `--sweep`, values or a text FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or `{"ttft_p99": "500ms"}`.
-    load_rps: a load that replicas share; the rows say how many are enough. Then no rates are given, and load stages
-    have rows, too, with a `stage`. seeds: how many arrival seeds. Raises InputError
-    for anything that `evolve predict --sweep` refuses.
+    loads: YAML files, specs or experiments, of which `ids` name some. vary: by a key of `--sweep`, values or a text
+    FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or `{"ttft_p99": "500ms"}`. load_rps: a load that replicas
+    share; the rows say how many are enough. Then no rates are given, and load stages have rows, too, with a `stage`.
+    seeds: how many arrival seeds. Raises InputError for anything that `evolve predict --sweep` refuses.
 
     >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=1, prompt_len=1000, output_len=300)
     >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from evolve.cli.endings import finish
-from evolve.cli.options import engine_option, explain_option, explaining, other_settings
+from evolve.cli.options import engine_option, explain_option, explaining
 from evolve.plan.kernels import breakdown, print_kernels
 from simulator.serving.engine import Setting
 
@@ -40,9 +40,5 @@ def kernels(model: str, hardware: str, tp: int, settings: Mapping[str, Setting],
     evolve kernels qwen3-235b-a22b --hardware B200 --tp 4 --engine quantization=fp8 --engine expert_parallel=4
     evolve kernels my-model/config.json --hardware B200 --tp 4 --json
     """
-    finish(
-        breakdown(model, hardware, tp, context, other_settings(settings)),
-        as_json,
-        partial(print_kernels, explain=explaining()),
-    )
+    finish(breakdown(model, hardware, tp, context, settings), as_json, partial(print_kernels, explain=explaining()))
     return 0

@@ -19,7 +19,7 @@ from evolve.output.progress import tell_compilation
 from evolve.output.terminal import say, warn
 from evolve.output.writing import FORMATS, STDOUT, write
 from evolve.run import program as programs
-from evolve.run.data import experiments_of, known_experiment
+from evolve.run.data import known_experiment
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError, shown
@@ -227,13 +227,10 @@ def engine_option(text: str) -> Decorator:
     return click.option("--engine", "settings", metavar="KEY=VALUE", multiple=True, callback=_settings, help=text)
 
 
-def _settings(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> Mapping[str, Setting]:
-    return parse_overrides(value)
-
-
-def other_settings(settings: Mapping[str, Setting]) -> Mapping[str, Setting]:
-    """The settings of a command that has --tp. Raises InputError if they have it too."""
-    if "tensor_parallel" in settings:
+def _settings(context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> Mapping[str, Setting]:
+    """The settings. Raises InputError if they have the one for which the command has --tp."""
+    settings = parse_overrides(value)
+    if "tensor_parallel" in settings and any("--tp" in option.opts for option in context.command.params):
         raise InputError("--engine tensor_parallel: is --tp here: give --tp")
     return settings
 
@@ -259,12 +256,11 @@ def load(program: str, caps: dict[str, int]) -> Source:
 def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -> list[Experiment]:
     """The experiments of a file, or the bundled ones; only those in `ids`, if there are any.
 
-    Raises InputError for an unknown id, with what can be given `instead`.
+    Raises InputError for an unknown id, with what can be given `instead`, and for what no engine can run among these.
     """
-    files: Sequence[str] = [file] if file else BUNDLED
-    if file and ids:  # the others may be what no engine can run
-        return [deploy(spec) for spec in only_named(load_specs(file), ids, files, instead)]
-    return only_named(experiments_of(files), ids, files, instead)
+    if file:
+        return [deploy(spec) for spec in named_specs(file, ids, instead)]
+    return only_named(bundled_experiments(), ids, BUNDLED, instead)
 
 
 def run_of(source: Source) -> RunFolder | None:
@@ -300,10 +296,10 @@ def experiments_in(run: RunFolder, ids: Sequence[str]) -> list[Experiment]:
     return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
 
 
-def named_specs(file: str | None, ids: Sequence[str]) -> list[Spec]:
+def named_specs(file: str | None, ids: Sequence[str], instead: str = "") -> list[Spec]:
     """The specs of a file, or of the bundled ones, as `named_experiments`."""
     files: Sequence[str] = [file] if file else BUNDLED
-    return only_named([spec for name in files for spec in load_specs(name)], ids, files)
+    return only_named([spec for name in files for spec in load_specs(name)], ids, files, instead)
 
 
 def only_named(

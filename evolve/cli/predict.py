@@ -20,7 +20,6 @@ from evolve.cli.options import (
     load,
     named_experiments,
     named_specs,
-    other_settings,
     quiet,
     quiet_option,
     tables_options,
@@ -212,7 +211,7 @@ def predict(
         )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
-    described |= {"--engine": other_settings(settings) or None}
+    described |= {"--engine": settings or None}
     described |= {"--concurrency": concurrency, "--requests": requests}
     described |= {"--prompt-len": prompt_len, "--output-len": output_len}
     if (experiments or ids) and any(value is not None for value in described.values()):

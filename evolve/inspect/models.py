@@ -189,10 +189,8 @@ def print_model(model: ModelEntry) -> None:
 
 def _weights(a: Architecture) -> str:
     """The types of weights and KV cache where they are not those of the others."""
-    kinds = [("attention", a.formats.attention)]
-    kinds += [("dense layers", a.formats.dense)] if a.dense_layers else []
-    kinds += [("shared experts", a.formats.shared)] if a.moe_layers and a.shared_ffn else []
-    others = [f"{part} {f.name} of {f.bits:g}" for part, f in kinds if f != a.weights]
+    words = {"dense": "dense layers", "shared": "shared experts"}
+    others = [f"{words.get(part, part)} {f.name} of {f.bits:g}" for part, f in a.stored.items() if f != a.weights]
     name = "" if a.weights.bits == 16 else f", {a.weights.name}"
     cache = ["KV cache of 8 bits"] if a.kv_bytes == 1 else []
     return "; ".join([f"weights of {a.weights.bits:g} bits{name}", *others, *cache])

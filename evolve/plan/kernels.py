@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from simulator.kernels.roofline import DATASHEET, LAUNCH_US
 from simulator.kernels.tables import names, tables
 from simulator.language.evaluate import value
 from simulator.language.opcodes import formula
-from simulator.model.architecture import Architecture
 from simulator.schema import FIELDS
 from simulator.serving.deployment import GIB, deployment_facts, weights_bytes
 from simulator.serving.engine import Setting
@@ -149,9 +147,7 @@ class Breakdown:
         }
 
 
-def breakdown(
-    model: str, hardware: str, tp: int, context: int, settings: Mapping[str, Setting] = MappingProxyType({})
-) -> Breakdown:
+def breakdown(model: str, hardware: str, tp: int, context: int, settings: Mapping[str, Setting]) -> Breakdown:
     """Where the time of five steps goes: four numbers of decodes at `context` tokens each, and an uncached prompt.
 
     `model` is a shipped name, a config.json or its folder; `settings` are other ones of the engine. Raises InputError
@@ -172,17 +168,11 @@ def breakdown(
     bounds = tuple(roofline_us(step.batch, facts) for step in steps)
     notes = _notes(steps, facts, "generation_config" in config)
     a, given = deployed.architecture, dict(settings)
-    weights = {part: getattr(a.formats, part).name for part, runs in _parts(a).items() if runs}
+    weights = {part: stored.name for part, stored in a.stored.items()}
     held, room = weights_bytes(of, a, engine) / GIB, int(facts["kv_blocks"] * facts["block_size"])
     return Breakdown(
         model, gpu.name, deployed.gpu.tables, tp, given, weights, a.kv_bytes, held, room, steps, rows, bounds, notes
     )
-
-
-def _parts(a: Architecture) -> Mapping[str, bool]:
-    """The parts of `Formats`, and whether the model has them."""
-    shared = bool(a.moe_layers and a.shared_ffn)
-    return {"attention": True, "dense": a.dense_layers > 0, "shared": shared, "experts": a.moe_layers > 0}
 
 
 def _measured() -> list[str]:

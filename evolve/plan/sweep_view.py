@@ -99,11 +99,8 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         if knee:
             knees.append(f"Knee of {title}: {knee_text(knee, result.axes.load)}")
     say_lines(knees, "knees")
-    impossible = [*dict.fromkeys(row.impossible for block in result.blocks for row in block.rows if row.impossible)]
-    reasons = {re.sub(r"[\d,.]+", "", text.partition(": ")[2]): text for text in reversed(impossible)}
-    first = sorted(reasons.values(), key=impossible.index)  # the first one of each reason
-    others = [text for text in impossible if text not in first]
-    say_lines([f"Impossible: {text}" for text in (*first, *others)], "impossible combinations", min(len(first), NAMED))
+    reasons, impossible = _impossible(result)
+    say_lines(impossible, "impossible combinations", min(reasons, NAMED))
     if every and explain:
         _print_legend(result, every)
     elif compared:
@@ -113,10 +110,19 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         for block in result.blocks
         if block.predicted
     }
-    lines = LINES - 2 * min(len(first), 2)  # a reason takes two
+    lines = LINES - 2 * min(reasons, 2)  # a reason takes two
     left += say_once(said, NAMED, None if explain else lines)
     if not explain:
         more(left)
+
+
+def _impossible(result: Sweep) -> tuple[int, list[str]]:
+    """How many reasons there are, figures apart, and a line for each impossible combination: first one of each."""
+    every = dict.fromkeys(row.impossible for block in result.blocks for row in block.rows if row.impossible)
+    first: dict[str, str] = {}
+    for text in every:
+        first.setdefault(re.sub(r"[\d,.]+", "", text.partition(": ")[2]), text)
+    return len(first), [f"Impossible: {text}" for text in dict.fromkeys((*first.values(), *every))]
 
 
 def _near(predicted: list[Predicted], knee: Knee | None, most: int | None) -> list[Predicted]:

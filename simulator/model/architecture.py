@@ -130,6 +130,13 @@ class Architecture:
         return self.formats.experts if self.moe_layers else self.formats.dense
 
     @property
+    def stored(self) -> Mapping[str, Format]:
+        """The type of each part that the model has, see `Formats`."""
+        shared = bool(self.moe_layers and self.shared_ffn)
+        has = {"attention": True, "dense": self.dense_layers > 0, "shared": shared, "experts": self.moe_layers > 0}
+        return {part: getattr(self.formats, part) for part, there in has.items() if there}
+
+    @property
     def weight_bits(self) -> int:
         return int(self.weights.bits)
 

@@ -61,7 +61,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     kv_heads_per_gpu = max(a.kv_heads / tp, 1.0)
     kv_bytes_per_token, reserved = _cache(a, tp, engine.max_num_seqs, longest)
     unrouted_bytes = n.unrouted_bytes(a.formats)
-    routed_bytes = n.routed * a.formats.experts.bytes / engine.data_parallel  # of a rank: all ranks share them
+    routed_bytes = n.routed_bytes(a.formats, engine.data_parallel)
     shared_weights_us = (unrouted_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
     experts_us = routed_bytes / tp / bytes_per_us
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
@@ -135,9 +135,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
 
 
 def weights_bytes(model: Model, a: Architecture, engine: Engine) -> float:
-    """Memory of the weights on each GPU; `a` as `served`. Routed experts are spread over all ranks."""
-    n, ranks = _parameters(a), engine.data_parallel
-    every = n.unrouted_bytes(a.formats) + n.routed * a.formats.experts.bytes / ranks + n.tables * 2
+    """Memory of the weights on each GPU; `a` as `served`."""
+    n = _parameters(a)
+    every = n.unrouted_bytes(a.formats) + n.routed_bytes(a.formats, engine.data_parallel) + n.tables * 2
     return (every + model.extra_weights_gib * GIB) / engine.tensor_parallel / engine.pipeline_parallel
 
 
@@ -243,6 +243,10 @@ class _Parameters(NamedTuple):
         """Memory of the weights of all layers but the routed experts."""
         parts = (self.attention, formats.attention), (self.dense, formats.dense), (self.shared, formats.shared)
         return sum(count * stored.bytes for count, stored in parts)
+
+    def routed_bytes(self, formats: Formats, ranks: int) -> float:
+        """Memory of the routed experts of a data-parallel rank: all ranks share them."""
+        return self.routed * formats.experts.bytes / ranks
 
 
 def _parameters(a: Architecture) -> _Parameters:

@@ -54,7 +54,7 @@ def assert_equal_values(program: Program, rng: Random, draws: int) -> int:
             if math.isfinite(expected):
                 at = constants | {field(*name): number(x) for name, x in fields.items()}
                 actual = float(expressions[f.name].xreplace(at).evalf(30))
-                # The interpreter's numbers are float64, which has few digits below 1e-300.
+                # The interpreter's numbers are float64, which has few digits below 1e-300: of their root, below 1e-150.
                 assert actual == pytest.approx(expected, rel=1e-9, abs=1e-150), (unparse(program), f.name, fields)
                 compared += 1
     return compared

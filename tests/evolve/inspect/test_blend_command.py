@@ -90,8 +90,10 @@ def test_a_blend_says_that_it_replaces_a_fit(tiny_run: Path, tmp_path: Path, cap
 @pytest.mark.slow
 def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(tmp_path: Path, capsys: Capsys) -> None:
     out, shipped = tmp_path / "mixed.py", ROOT / "seeds" / "champion"
-    with pytest.raises(InputError, match="average the best 3 with --top 3, or give --max-operations"):
+    with pytest.raises(InputError, match="average the best 3 with --top 3, or give --max-operations") as refusal:
         blend_run(open_run(shipped), None, CAPS, out)
+    operations, constants = map(int, re.findall(r"--max-\w+ (\d+)", str(refusal.value)))
+    whole = blend_run(open_run(shipped), None, Caps(operations, CAPS.conditionals, constants), out).to_json()
     blended = blend_run(open_run(shipped), 3, CAPS, out)
     print_blend(blended)
     text, result = capsys.readouterr().out, blended.to_json()
@@ -100,8 +102,10 @@ def test_the_committee_is_averaged_and_the_caps_that_its_mean_needs_are_named(tm
     assert f"every command that reads it needs {' '.join(options)}." in " ".join(text.split())
     assert "raise --max-operations" in refused(capsys, "show", out)
     assert evolve("predict", out, "--id", "llama-2-7b-tp1-codegen", *options) == 0
-    mean_errors = [m["in_sample"]["mean_error"] for m in result["members"]]
-    assert min(mean_errors) < result["in_sample"]["mean_error"] < 1.01 * max(mean_errors)
+    texts = {e.text for e in open_run(shipped).archive().members() if e.id in {m["id"] for m in whole["members"]}}
+    assert set(json.loads((shipped / "trust.json").read_text())["ensemble"]) <= texts
+    mean_errors = [m["in_sample"]["mean_error"] for m in whole["members"]]
+    assert min(mean_errors) < whole["in_sample"]["mean_error"] < sum(mean_errors) / len(mean_errors)
 
 
 def test_what_cannot_be_averaged_is_said_in_a_line(tiny_run: Path, tmp_path: Path, capsys: Capsys) -> None:

@@ -39,6 +39,16 @@ def test_settings_of_the_engine_are_given_as_in_a_file(tmp_path: Path, capsys: C
     assert described == as_json(capsys, "predict", "champion", "--experiments", file)
 
 
+def test_an_id_is_predicted_beside_what_no_engine_can_run(tmp_path: Path, capsys: Capsys) -> None:
+    """70 billion parameters have no room on one H100."""
+    file, big = tmp_path / "both.yaml", FILE.partition("experiments:\n")[2].replace("8b", "70b").replace("8B", "70B")
+    file.write_text(FILE + big.replace("parallel: 2", "parallel: 1"), "utf-8")
+    [alone] = as_json(capsys, "predict", "champion", "--experiments", file, "--id", "llama-3.1-8b")["experiments"]
+    assert alone["id"] == "llama-3.1-8b"
+    for ids in ([], ["--id", "llama-3.1-70b"]):
+        assert "no room for KV cache" in refused(capsys, "predict", "champion", "--experiments", file, *ids)
+
+
 def test_a_sweep_of_rates_needs_no_other_rate(capsys: Capsys) -> None:
     args = "predict", *DEPLOYMENT, *LENGTHS, "--sweep", "rate=2,5"
     assert as_json(capsys, *args, "--rate", "9")["rows"] == as_json(capsys, *args)["rows"]
