@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from archive.score import Errors, Score, rounded
+from archive.score import Errors, LeftOutErrors, Score, rounded
 from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from simulator.common.json import JsonObject, renamed
 from simulator.common.records import reader_of, record_class, stored
@@ -13,6 +14,7 @@ from simulator.language.ir import Program
 from simulator.language.parse import parse
 
 OLD_KEYS = {"joint": "mean_error", "transfer": "group_out", "sound": "consistent"}  # of releases up to 0.3
+SEED = "seed:"  # prefix of a starting program's name, its operator
 UNMEASURED = 1e3  # percent; stands in for a leave-group-out error that was not measured
 
 
@@ -26,6 +28,7 @@ class Elite:
     - operations, constants, features: the size of the program; features are the distinct fields it reads.
     - operator: what proposed it. parents: ids of the elites it was made from.
     - group_out: the error on runs that were left out of the fit (evaluator.group_out); None if it was not measured.
+      cells: the errors that it is the mean of.
     - consistent: True if it contradicts nothing that is known about the hardware.
     """
 
@@ -40,6 +43,7 @@ class Elite:
     parents: tuple[int, ...]
     group_out: float | None = None
     consistent: bool = True
+    cells: tuple[tuple[str, float], ...] = ()
 
     @property
     def program(self) -> Program:
@@ -69,9 +73,14 @@ class Elite:
         """(worst3, mean error, complexity, charged group-out), all to be minimised."""
         return (self.score.worst3, self.score.mean_error, float(self.complexity), self.charged_group_out)
 
+    def above(self, other: Elite) -> tuple[float, float]:
+        """(mean difference of the errors left out to another elite, its standard error); NaN without these."""
+        return LeftOutErrors(self.cells).above(LeftOutErrors(other.cells))
+
     def rounded(self) -> Elite:
         """The elite with its errors rounded as in a journal."""
-        return replace(self, score=self.score.rounded(), group_out=rounded(self.group_out))
+        cells = LeftOutErrors(self.cells).rounded().cells
+        return replace(self, score=self.score.rounded(), group_out=rounded(self.group_out), cells=cells)
 
     def to_json(self) -> JsonObject:
         """The elite as a JSON object, in which the figures of its score stand beside its own."""
@@ -82,7 +91,7 @@ class Elite:
                 entry["rows"] = [list(row) for row in self.score.rows]
             else:
                 entry[f.name] = getattr(self, f.name)
-        return entry | {"parents": list(self.parents)}
+        return entry | {"parents": list(self.parents), "cells": dict(self.cells)}
 
     @classmethod
     def from_json(cls, raw: JsonObject) -> Elite:
@@ -90,8 +99,8 @@ class Elite:
         k: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
         new = tuple.__new__  # a long journal has millions of rows: this is the fastest way to make them
         score = Score(tuple([new(Errors, row) for row in k.rows]), k.e2e, k.ttft, k.itl, k.mean_error, k.worst3)
-        sizes = k.operations, k.constants, k.features
-        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent)
+        sizes, cells = (k.operations, k.constants, k.features), tuple(k.cells.items())
+        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent, cells)
 
 
 _COUNT, _ERROR = (0, LARGEST_WHOLE), (0.0, LARGEST_NUMBER)
@@ -115,6 +124,7 @@ class _Kept:
     rows: tuple[tuple[str, float | None, float | None, float | None], ...]
     operator: str
     parents: tuple[int, ...]
+    cells: Mapping[str, float] = stored(lacking={}, limits=_ERROR)
     group_out: float | None = stored(default=None, limits=_ERROR)
     consistent: bool = True
 

@@ -14,7 +14,6 @@ from simulator.language.ir import Program
 from simulator.language.parse import parse
 
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
-SEED = "seed:"  # prefix of a starting program's name
 POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
 TIMEOUT = "timeout"  # the stage at which a proposal is rejected because its assessment took too long, twice
 DUPLICATE = "duplicate"  # the stage at which a form is rejected that was proposed before

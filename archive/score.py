@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,11 +24,46 @@ class Errors(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOutErrors:
+    """The errors in percent of each cell of runs that were left out of a fit, (name, error), in order."""
+
+    cells: tuple[tuple[str, float], ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over cells, NaN without any."""
+        errors = [error for _, error in self.cells]
+        return sum(errors) / len(errors) if errors else math.nan
+
+    def above(self, other: LeftOutErrors) -> tuple[float, float]:
+        """(mean difference to another program over the cells that both have, its standard error), paired.
+
+        >>> a, b = (LeftOutErrors((("x", e), ("y", f))) for e, f in ((3.0, 5.0), (2.0, 3.0)))
+        >>> a.above(b)
+        (1.5, 0.5)
+        """
+        theirs = dict(other.cells)
+        pairs = [error - theirs[name] for name, error in self.cells if name in theirs]
+        if not pairs:
+            return math.nan, math.nan
+        mean = sum(pairs) / len(pairs)
+        if len(pairs) < 2:
+            return mean, math.inf
+        variance = sum((d - mean) ** 2 for d in pairs) / (len(pairs) - 1)
+        return mean, math.sqrt(variance / len(pairs))
+
+    def rounded(self) -> LeftOutErrors:
+        return LeftOutErrors(tuple((name, float(f"{error:.{DIGITS}g}")) for name, error in self.cells))
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """Mean absolute errors over experiments in percent, None for a latency that was never observed.
 
-    - rows: the signed errors of every experiment.
-    - mean_error: the mean of `e2e`, `ttft` and `itl`, of those that were observed (NaN if none).
+    - rows: the signed errors of every experiment that was replayed; of the others, a row of mean absolute errors for
+      each cell (evaluator.cells).
+    - mean_error: the mean of `e2e`, `ttft` and `itl` by evaluator.cells.WEIGHTS, of those that were observed (NaN if
+      none).
     - worst3: the mean of the three largest E2E errors (the mean error without any E2E).
     - worst_e2e: the largest absolute E2E error of any experiment, NaN if E2E was never observed. It follows from
       `rows` and is kept because every choice of a champion asks for it.

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archive.proposal import POLISH, PRUNED, Form, Rejected
-from archive.score import Score
+from archive.score import Errors, LeftOutErrors, Score
 from evaluator.fit.fit import Pruned, fit, fit_set, polish
 from evaluator.fit.loss import FitSet
-from evaluator.group_out import KINDS, TAIL, Folds, folds_of, group_out
+from evaluator.fit.problem import problem_of
+from evaluator.group_out import KINDS, Folds, folds_of, group_out
 from evaluator.judge import gates
 from evaluator.judge.physics import Hardware, KernelSums, hardware_of, kernel_checks, physics
-from evaluator.score import SCORE_SEEDS, NothingCompletes, ScoreSet, score, score_set
+from evaluator.score import MEANS, SCORE_SEEDS, NothingCompletes, RunErrors, ScoreSet, score, score_set
 from simulator.clock.bind import Deployments
 from simulator.clock.run import HostileStep
 from simulator.language.bounds import too_narrow
@@ -41,17 +42,26 @@ from simulator.serving.experiment import Experiment
 class Scored:
     """A candidate with fitted constants, without the terms that the fit set to 0: `text` is exactly what was scored.
 
-    group_out: see evaluator.group_out, None if not measured. consistent: with datasheets and measured kernels, see
+    left_out: see evaluator.group_out, None if not measured. consistent: with datasheets and measured kernels, see
     evaluator.judge.
     """
 
     text: str
     score: Score
-    group_out: float | None
+    left_out: LeftOutErrors | None
     consistent: bool
     operations: int
     constants: int
     features: int
+
+    @property
+    def group_out(self) -> float | None:
+        """The mean of the errors left out."""
+        return self.left_out.mean if self.left_out else None
+
+    @property
+    def cells(self) -> tuple[tuple[str, float], ...]:
+        return self.left_out.cells if self.left_out else ()
 
     @property
     def program(self) -> Program:
@@ -65,12 +75,10 @@ class AssessLimits:
 
     - mean_error: the most by the mean field alone; a candidate above it is refused without a replay.
     - to_group_out: the mean error up to which the leave-group-out error is computed.
-    - group_out: the most of that error; a larger one is not computed to the end.
     """
 
     mean_error: float = math.inf
     to_group_out: float = math.inf
-    group_out: float = math.inf
 
 
 NO_LIMITS = AssessLimits()
@@ -116,16 +124,17 @@ def prepare(
     hardware: gates.FactsByDeployment | None = None,
     kernels: KernelSums | None = None,
     left_out: Sequence[str] = KINDS,
-    tail: float = TAIL,
     method: str = "auto",
 ) -> AssessData:
-    """The data of these experiments. `left_out`, `tail`: see evaluator.group_out. `method`: see AssessData.
+    """The data of these experiments. `left_out`: see evaluator.group_out. `method`: see AssessData.
 
     A physically consistent program agrees with datasheets on the deployments `hardware`, named `MODEL tpN`, and with
     the measured `kernels`.
     """
-    fitted, scored = fit_set(experiments), score_set(experiments, seeds)
-    deployments, folds = gates.deployments_of(experiments), folds_of(fitted, left_out, tail)
+    fitted = fit_set(experiments, in_steps=True)
+    replayed = [e for e, in_steps in zip(experiments, fitted.in_steps, strict=True) if not in_steps]
+    scored = score_set(replayed, seeds)
+    deployments, folds = gates.deployments_of(experiments), folds_of(fitted, left_out)
     datasheets = hardware_of(hardware) if hardware else None
     return AssessData(fitted, scored, deployments, moe_weight, folds, datasheets, kernels, method)
 
@@ -250,13 +259,31 @@ def _judged(
             return Rejected(gate.name, gate.complaint)
     consistent = not contradictions(code, program.theta, data)
     timer.lap("gates")
-    result = score(code, program.theta, data.score, data.moe_weight)
+    result = score(code, program.theta, data.score, data.moe_weight, _in_steps(program, ratio, data.fit))
     timer.lap("replay")
     worth_it = result.mean_error <= limits.to_group_out
-    left_out = group_out(program, ratio, data.folds, limits.group_out) if worth_it else None
+    left_out = group_out(program, ratio, data.folds) if worth_it else None
     timer.lap("group_out")
     counts = operations(program), constants(program), len(features(program))
     return Scored(unparse(program), result, left_out, consistent, *counts)
+
+
+def _in_steps(program: Program, ratio: np.ndarray, data: FitSet) -> list[RunErrors]:
+    """The errors of the runs that are not replayed."""
+    if not data.in_steps.any():
+        return []
+    problem = problem_of(program, data)
+    rows = data.errors_pct(problem.predict(problem.start) * ratio)
+    runs = []
+    for i in np.flatnonzero(data.in_steps):
+        e = data.experiments[i]
+        observed = e.observed.summary if e.observed else None
+        figures = dict(zip(MEANS, rows[i].tolist(), strict=True))
+        known = [
+            None if observed is None or getattr(observed, f"{n}_ms").mean is None else x for n, x in figures.items()
+        ]
+        runs.append(RunErrors(e, Errors(e.id, *known)))
+    return runs
 
 
 def contradictions(code: Code, theta: gates.Theta, data: AssessData) -> list[str]:

@@ -1,12 +1,13 @@
 """Leave-group-out errors: those of a form on groups of runs that its constants were not fitted on.
 
-Every model, every tensor-parallel degree, every architecture (dense, mixture of experts) and every GPU type is left out
-in turn: the constants are fitted again without its runs, which are then predicted. The worst quarter of the runs that a
-kind of fold leaves out counts: a mean over many easy runs hides the form that fails on one deployment.
+Every model, GPU, type of weights, degree and kind of parallelism, version and source is left out in turn: the constants
+are fitted again without its runs, which are then predicted. The score is a mean over cells (`evaluator.cells`), so that
+two programs are compared by paired differences of cells, whose spread is the uncertainty of the comparison.
 In a fold the prior pulls constants that enter affinely towards their low bounds, not towards their values from other
 fits: a fold must not know what its own runs do not show.
 
-Predictions are those of the mean field, times the ratio of replay to mean field at the constants fitted to everything.
+Predictions are those of the mean field, times the ratio of replay to mean field at the constants fitted to everything;
+they are taken as linear in the constants, as those of a closed load are.
 """
 
 from __future__ import annotations
@@ -17,16 +18,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archive.score import Errors
+from archive.score import Errors, LeftOutErrors
+from evaluator.cells import WEIGHTS, cell_of, precision_of
 from evaluator.fit.fit import fit
 from evaluator.fit.loss import FitSet
-from evaluator.fit.methods import solve_parts
-from evaluator.fit.problem import Problem, problem_of, unshown, with_prior_reset
+from evaluator.fit.methods import refit_parts
+from evaluator.fit.problem import VANISHING, Problem, problem_of, unshown, with_prior_reset
 from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.serving.experiment import Experiment
 
-MOST_PCT = 20.0  # cap on an error: one queue that runs away must not hide the other errors
+MOST_PCT = 30.0  # cap on an error: one queue that runs away must not hide the other errors
+LEAST_CELLS = 5  # below which runs stand for cells
+
+
+def parallelism_of(e: Experiment) -> str:
+    """`TP`, `TP EP`, `DP EP`, ...: what is split, without degrees."""
+    engine = e.engine
+    degrees = {"PP": engine.pipeline_parallel, "DP": engine.data_parallel, "EP": engine.expert_parallel}
+    split = [name for name, degree in degrees.items() if degree > 1]
+    return " ".join([*(["TP"] if "DP" not in split else []), *split])
+
+
 # By kind of fold, what the runs that it leaves out together have in common.
 COMMON: dict[str, Callable[[Experiment], str]] = {
     "models": lambda e: e.model,
@@ -34,9 +47,14 @@ COMMON: dict[str, Callable[[Experiment], str]] = {
     "tp": lambda e: str(e.engine.tensor_parallel),
     "architectures": lambda e: "MoE" if e.facts["is_moe"] else "dense",
     "hardware": lambda e: e.hardware,
+    "precisions": precision_of,
+    "parallelism": parallelism_of,
+    "versions": lambda e: ".".join((e.engine.version or "unknown").split(".")[:2]),
+    "sources": lambda e: "clients" if e.workload.closed else "rate",
+    "cells": cell_of,
 }
-KINDS = ("models", "tp", "architectures", "hardware")  # those of the leave-group-out error
-TAIL = 0.25  # share of the runs that a kind of fold leaves out, whose errors count: those with the largest
+# Those of the leave-group-out error.
+KINDS = ("models", "tp", "architectures", "hardware", "precisions", "parallelism", "versions", "sources")
 
 
 @dataclass(frozen=True)
@@ -49,14 +67,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Folds:
-    """All load stages, and for each kind of fold its folds; of the errors of a kind the share `tail` counts."""
+    """All load stages, and for each kind of fold its folds."""
 
     fit: FitSet
     kinds: tuple[tuple[LeftOut, ...], ...]
-    tail: float = TAIL
 
 
-def folds_of(fit: FitSet, kinds: Sequence[str] = KINDS, tail: float = TAIL) -> Folds:
+def folds_of(fit: FitSet, kinds: Sequence[str] = KINDS) -> Folds:
     """The folds of every kind of which the experiments have several. If there is no such kind, each run is left out in
     turn, and none of a single run."""
     of_kinds = groups(fit.experiments, kinds)
@@ -64,7 +81,7 @@ def folds_of(fit: FitSet, kinds: Sequence[str] = KINDS, tail: float = TAIL) -> F
     if not several and len(fit.experiments) > 1:
         several = [left_out([e.id for e in fit.experiments])]
     folds = (tuple(_fold(group, fit) for group in of_kind) for of_kind in several)
-    return Folds(fit, tuple(folds), tail)
+    return Folds(fit, tuple(folds))
 
 
 def groups(experiments: Sequence[Experiment], kinds: Sequence[str]) -> dict[str, dict[str, list[int]]]:
@@ -86,23 +103,48 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
     return [[i for i, n in enumerate(names) if n == name] for name in dict.fromkeys(names)]
 
 
-def group_out(program: Program, ratio: np.ndarray, data: Folds, most: float = math.inf) -> float | None:
-    """The leave-group-out error in percent: over the kinds of folds, the mean of their tail errors.
+def group_out(program: Program, ratio: np.ndarray, data: Folds) -> LeftOutErrors | None:
+    """The leave-group-out errors in percent; None without folds.
 
-    None without folds, or if it exceeds `most`, which may show before all kinds are fitted.
-
-    The tail error of a kind is the mean over its worst left-out runs, each with the mean of its absolute errors of E2E,
-    TTFT and ITL, none above MOST_PCT. `program` was fitted on everything: the folds start from its constants and reuse
-    `ratio`, replay over mean field of all stages.
+    A run's error is the mean over the kinds of folds of its `mean_errors` where it is left out; a cell's the mean over
+    its runs. `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean
+    field of all stages.
     """
     if not data.kinds:
         return None
-    problem, error = fold_problem(complete(program), data.fit), 0.0
-    for folds in data.kinds:
-        error += tail_error(errors_left_out(problem, ratio, folds), data.tail) / len(data.kinds)
-        if error > most:
-            return None
-    return error
+    problem = fold_problem(complete(program), data.fit)
+    every = [fold for folds in data.kinds for fold in folds]
+    predicted_ms = refit(problem, ratio, every)
+    totals, counts = np.zeros(len(data.fit.experiments)), np.zeros(len(data.fit.experiments))
+    for fold, means_ms in zip(every, predicted_ms, strict=True):
+        runs = list(fold.left_out)
+        totals[runs] += mean_errors(data.fit.errors_pct(means_ms)[runs])
+        counts[runs] += 1.0
+    with np.errstate(invalid="ignore"):
+        return by_cell(data.fit.experiments, totals / counts)
+
+
+def by_cell(experiments: Sequence[Experiment], errors: np.ndarray) -> LeftOutErrors:
+    """The errors of cells from those of runs, float64[experiments]; of few cells those of runs. NaN: not measured."""
+    known = [i for i, error in enumerate(errors) if not math.isnan(error)]
+    names = [cell_of(experiments[i]) for i in known]
+    if len(set(names)) < LEAST_CELLS:
+        names = [experiments[i].id for i in known]
+    of_cells = {
+        name: errors[[known[i] for i in at]].mean()
+        for name, at in zip(dict.fromkeys(names), left_out(names), strict=True)
+    }
+    return LeftOutErrors(tuple((name, float(error)) for name, error in of_cells.items()))
+
+
+def mean_errors(errors_pct: np.ndarray) -> np.ndarray:
+    """float64[runs]: each run's mean absolute error of E2E, TTFT and ITL by WEIGHTS, each at most MOST_PCT; NaN if
+    nothing was observed. errors_pct: float64[runs, 3], NaN where not observed."""
+    sizes, known = np.minimum(np.abs(errors_pct), MOST_PCT), ~np.isnan(errors_pct)
+    weights = known * WEIGHTS
+    with np.errstate(invalid="ignore"):
+        means: np.ndarray = np.where(known, sizes * weights, 0.0).sum(axis=1) / weights.sum(axis=1)
+    return means
 
 
 def errors_left_out(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut]) -> np.ndarray:
@@ -112,23 +154,9 @@ def errors_left_out(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut
     `problem`: see `fold_problem`. `ratio`: see `group_out`.
     """
     errors = np.full((len(problem.data.experiments), 3), np.nan)
-    for theta, fold in zip(refit(problem, ratio, folds), folds, strict=True):
-        # Where a fold's constants give no time at all, the error is as large as it can be.
-        predicted_ms = np.nan_to_num(problem.predict(theta) * ratio, nan=np.inf)
-        errors[list(fold.left_out)] = problem.data.errors_pct(predicted_ms)[list(fold.left_out)]
+    for means_ms, fold in zip(refit(problem, ratio, folds), folds, strict=True):
+        errors[list(fold.left_out)] = problem.data.errors_pct(means_ms)[list(fold.left_out)]
     return errors
-
-
-def tail_error(errors_pct: np.ndarray, share: float) -> float:
-    """The mean over the `share` of the runs (rounded up) with the largest errors, of errors_pct[runs, latencies]; a
-    run's error is its mean absolute one, each latency at most MOST_PCT.
-
-    NaN stands for a latency that was not observed.
-    """
-    sizes = np.minimum(np.abs(errors_pct), MOST_PCT)
-    of_runs = np.array([row[~np.isnan(row)].mean() for row in sizes if not np.isnan(row).all()])
-    worst = np.sort(of_runs)[::-1][: math.ceil(share * len(of_runs))]
-    return float(worst.mean())
 
 
 def fold_problem(program: Program, fit: FitSet) -> Problem:
@@ -136,16 +164,21 @@ def fold_problem(program: Program, fit: FitSet) -> Problem:
 
 
 def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut]) -> np.ndarray:
-    """float64[folds, theta]: the constants of the problem's program, which was fitted on everything, fitted again for
-    each fold by the mean field times `ratio`."""
+    """float64[folds, stages, 3]: the means in ms that the problem's program, which was fitted on everything, predicts
+    by constants that were fitted again for each fold."""
+    predicted_ms = problem.predict(problem.start) * ratio
     if not problem.free.size:
-        return np.tile(problem.start, (len(folds), 1))
+        return np.tile(predicted_ms, (len(folds), 1, 1))
     parts = [fold.fitted for fold in folds]
     scales = problem.scales_of(problem.start, parts)
     # The fit leaves a constant that a fold's runs do not show where it starts.
     unknown = unshown(problem)
+    unknown = np.where(np.abs(unknown) < VANISHING, unknown, problem.start)  # no line leads to a divisor without end
     starts = np.stack([np.where(effect > 0.0, problem.start, unknown) for _, effect in scales])
-    return solve_parts(problem, starts, ratio, scales, parts)
+    moved = refit_parts(problem, starts, predicted_ms, ratio, scales, parts)
+    # Where a fold's constants give no time at all, the error is as large as it can be.
+    finite: np.ndarray = np.nan_to_num(moved, nan=np.inf)
+    return finite
 
 
 def fitted_without(program: Program, train: FitSet) -> Program:

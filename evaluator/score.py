@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from archive.score import Errors, Score
+from evaluator.cells import cell_of, mean_error, run_weights, weighted_mean
 from evaluator.metrics import (
     LATENCIES,
     average,
@@ -17,7 +18,6 @@ from evaluator.metrics import (
     mean,
     mean_abs,
     observe_all,
-    present,
     queue_grows,
     run_means_ms,
     step_tokens,
@@ -161,8 +161,12 @@ def error_rows_of(every: BoundAll, data: ScoreSet, *, stop_when_hostile: bool = 
     return rows
 
 
-def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float = 1.0) -> Score:
-    """The score on `data` of the program with these opcodes, at the constants `theta`.
+def score(
+    code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float = 1.0, in_steps: Sequence[RunErrors] = ()
+) -> Score:
+    """The score on `data`, and on runs `in_steps`, of the program with these opcodes, at the constants `theta`.
+
+    The means weigh runs by evaluator.cells. Each cell of runs in steps has a row of mean absolute errors.
 
     Raises HostileStep for a step time outside [1, 10^10] us, and NothingCompletes."""
     rows = error_rows_of(data.deployments.bind(code, tuple(theta)), data, stop_when_hostile=True)
@@ -172,7 +176,29 @@ def score(code: Code, theta: Sequence[float], data: ScoreSet, moe_weight: float 
             accepted = any(load.accepted.any() for load in loads)
             why = ALL_GIVE_UP if accepted else ALL_REFUSED
             raise NothingCompletes(f"no request of {e.id} completes: {why}")
-    return summarise(rows, {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]})
+    moe = {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]}
+    if not in_steps:
+        return summarise(rows, moe, run_weights(data.experiments))
+    weights = run_weights([*data.experiments, *(run.experiment for run in in_steps)])
+    every = summarise([*rows, *(run.errors for run in in_steps)], moe, weights)
+    cells: dict[str, list[Errors]] = {}
+    for run in in_steps:
+        cells.setdefault(cell_of(run.experiment), []).append(run.errors)
+    of_cells = [_cell_row(f"{cell}, {len(errors)} runs", errors) for cell, errors in cells.items()]
+    return replace(every, rows=(*rows, *of_cells))
+
+
+@dataclass(frozen=True, slots=True)
+class RunErrors:
+    """A run and its errors, without a replay."""
+
+    experiment: Experiment
+    errors: Errors
+
+
+def _cell_row(name: str, errors: Sequence[Errors]) -> Errors:
+    """The mean absolute errors of a cell."""
+    return Errors(name, *(mean_abs(column) for column in zip(*(e.figures for e in errors), strict=True)))
 
 
 def _lacking(row: Errors, observed: Observation) -> bool:
@@ -181,16 +207,24 @@ def _lacking(row: Errors, observed: Observation) -> bool:
     return any(mean and error is None for mean, error in zip(means, row.figures, strict=True))
 
 
-def summarise(rows: Sequence[Errors], weights: Mapping[str, float] | None = None) -> Score:
-    """The objectives of these experiments; `weights` multiplies an experiment's E2E error in worst3."""
-    e2e, ttft, itl = (mean_abs([getattr(r, name) for r in rows]) for name in MEANS)
+def summarise(
+    rows: Sequence[Errors], weights: Mapping[str, float] | None = None, run_weights: Iterable[float] | None = None
+) -> Score:
+    """The objectives of these experiments. `weights` multiplies an experiment's E2E error in worst3; `run_weights`:
+    weight of each row in the means, by default 1."""
+    shares = [1.0] * len(rows) if run_weights is None else [*run_weights]
+    e2e, ttft, itl = (weighted_mean([_size(getattr(r, name)) for r in rows], shares) for name in MEANS)
     weights = weights or {}
-    means = present((e2e, ttft, itl))
-    mean_error = sum(means) / len(means) if means else float("nan")
+    mean = mean_error(e2e, ttft, itl)
+    joint = float("nan") if mean is None else mean
     e2es = (abs(r.e2e) * weights.get(r.experiment, 1.0) for r in rows if r.e2e is not None)
     largest = sorted(e2es, reverse=True)[:3]
-    worst3 = sum(largest) / len(largest) if largest else mean_error
-    return Score(tuple(rows), e2e, ttft, itl, mean_error, worst3)
+    worst3 = sum(largest) / len(largest) if largest else joint
+    return Score(tuple(rows), e2e, ttft, itl, joint, worst3)
+
+
+def _size(error: float | None) -> float | None:
+    return None if error is None else abs(error)
 
 
 def _replays(every: BoundAll, data: ScoreSet, stop_when_hostile: bool = False) -> Iterator[list[Replay]]:

@@ -15,7 +15,7 @@ import numpy as np
 from evaluator.fit.machine import Machine, machine
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, OBSERVED_N, RATE, predict
 from evaluator.fit.problem import with_slopes
-from evaluator.fit.stages import Stages, stages_of
+from evaluator.fit.stages import Stages, joined, stages_of
 from evaluator.intervals import Disagreement, Scale
 from evaluator.metrics import run_means_ms
 from evaluator.parts import Factored, FactorPart, by_field, by_term
@@ -101,7 +101,9 @@ class Traffic:
 def traffic_of(experiments: Sequence[Experiment], seed: int) -> Traffic:
     """The experiments under an arrival seed."""
     loads = tuple(load_of(e, seed) for e in experiments)
-    return Traffic(tuple(experiments), loads, stages_of(experiments, loads), deployments_in_order(experiments))
+    return Traffic(
+        tuple(experiments), loads, joined([*map(stages_of, experiments, loads)]), deployments_in_order(experiments)
+    )
 
 
 def term_shares(program: Program, traffic: Traffic) -> list[list[TermShare]]:

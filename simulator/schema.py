@@ -64,7 +64,7 @@ b.batch_size (request): requests in the step
 b.decode_tokens (request): decode_reqs under its original name
   from batch.decode_tokens; = b.decode_reqs; paper18
 b.prefill_tokens (token): new prompt tokens
-  raw; from batch.prefill_tokens; paper18; threshold; presence; plain
+  raw; from batch.prefill_tokens; paper18; threshold; presence; correction; plain
 b.tokens (token): all new tokens
   from batch.scheduled_tokens; = b.prefill_tokens + b.decode_reqs; threshold; count; plain
 b.all_tokens (token): new tokens of all data-parallel ranks together, without padding, which meet at the experts: in a
@@ -91,6 +91,8 @@ b.kv_decode_max (token): largest PI over decodes
 b.experts_fraction (one): expected share of distinct experts that the tokens of all ranks touch:
     1 - (1 - active_experts/experts)**all_tokens; 0 for dense models
   opcode s.active_experts s.experts b.all_tokens; correction
+b.mixed (one): 1 if the step has prompts, else 0
+  = min(b.prefill_reqs, 1)
 b.graph_batch (request): decode batch padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8); the
     true size without a graph, or with prefill present
   opcode b.prefill_reqs b.decode_reqs b.uncaptured
@@ -249,6 +251,8 @@ s.dp (one): data parallelism: ranks, each with a scheduler, a KV cache and `tp` 
   from --engine data_parallel; example 1; least 1; no_cost; plain
 s.ep (one): expert parallelism: GPUs over which whole experts are spread; 1: each expert is split over all GPUs
   from --engine expert_parallel; example 1; least 1; no_cost; plain
+s.is_spread (one): 1 where whole experts are spread over GPUs
+  from --engine expert_parallel; example 0; least 0; scale 17; switch; plain
 s.pp (one): pipeline parallelism: stages of layers
   from --engine pipeline_parallel; example 1; least 1; no_cost; plain
 s.gpus (one): GPUs of the deployment: tp * dp * pp
@@ -257,6 +261,12 @@ s.is_moe (one): 1 with routed experts
   from config.json; example 1; least 0; paper18; scale 9; switch; plain
 s.is_fp8 (one): 1 with FP8 weights
   from config.json; example 0; least 0; scale 10; switch; shape; plain
+s.is_4bit (one): 1 with weights in 4 bits, floating-point or integers
+  from config.json; example 0; least 0; scale 15; switch; shape; plain
+s.is_widened (one): 1 where kernels widen weights of 4 bits to 16: integers, and all types on GPUs without fp4 cores
+  from config.json; example 0; least 0; scale 20; switch; plain
+s.is_blackwell (one): 1 on data-centre GPUs of NVIDIA's Blackwell generation
+  from --hardware; example 0; least 0; scale 16; switch; plain
 s.sampling_sort (one): 1 if the model's generation_config sets top_p < 1 or top_k > 0: the engine then sorts batch x
     vocabulary
   from generation_config.json; example 0; least 0; scale 11; switch; shape
@@ -289,7 +299,7 @@ s.graph_mixed (one): 1 if steps with prompts are captured as CUDA graphs
 s.graph_piecewise (one): 1 if the captured graphs leave out attention, which is launched a layer at a time
   from --engine cudagraph_mode; example 0; least 0; no_cost
 s.async_scheduling (one): 1 if the engine schedules a step while the one before runs
-  from --engine async_scheduling; example 1; least 0; no_cost
+  from --engine async_scheduling; example 1; least 0; scale 18; switch
 s.schedule_us (us): time in a step that the GPU waits for the scheduler: a prior, 0 with asynchronous scheduling
   from --engine async_scheduling; example 0; least 0; no_cost
 s.issue_us (us): time that the host needs to issue a captured step, which is never faster: a prior by GPU
@@ -297,7 +307,7 @@ s.issue_us (us): time that the host needs to issue a captured step, which is nev
 s.stream_interval (token): tokens of an answer that are sent together, after the first
   from --engine stream_interval; example 1; least 1; no_cost
 s.allreduce_rms_fusion (one): 1 if all-reduce and norm are one kernel
-  from --engine allreduce_rms_fusion; example 0; least 0; no_cost
+  from --engine allreduce_rms_fusion; example 0; least 0; scale 19; switch
 s.flops_per_us (flop/us): dense peak for the weights' type, per GPU
   from --hardware; per_second peak_throughput; example 989.5e6
 s.bytes_per_us (byte/us): memory bandwidth, per GPU

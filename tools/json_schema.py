@@ -48,7 +48,7 @@ correlations=FOLD correlated=METHOD.NAME provenance.sources=TABLE programs=PROPO
 step_tables=ID results[].errors=ID results[].cycles=SPLIT texts=MODEL by_kind_pct=KIND
 measured.mean_abs_error_pct=KIND full.mean_abs_error_pct=KIND left_out=ID refits[].constants=METHOD.NAME
 results[].features=ID rows[].loads=KIND h3.holds=KIND sweep=KEY slo_ms=LIMIT rows[].holds=LIMIT measure_first=GPU
-figures_ms=FIGURE change_pct=FIGURE elasticity=FIGURE also=SETTING apart_pct=ID
+figures_ms=FIGURE change_pct=FIGURE elasticity=FIGURE also=SETTING
 """
 NAMED = dict(re.findall(r"(\S+)=(\S+)", NAMES))
 # Objects that occur in several places, by keys that identify them.

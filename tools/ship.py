@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from evaluator.ensemble import final_champion
+from archive.champion import champion
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
@@ -36,7 +36,7 @@ LOWEST = {"mean_error": "mean error", "group_out": "mean of mean error and leave
 def ship(path: Path) -> None:
     """Write the champion of the run at `path` into SEEDS. Raises InputError if the run has none."""
     run = open_run(path)
-    best = final_champion(run.archive().members(), run.config.score.rule)
+    best = champion(run.archive().members(), run.config.score.rule)
     if best is None:
         raise InputError(f"{path}: has no champion: `{command('resume', path)}`")
     fitted, _ = run.experiments()

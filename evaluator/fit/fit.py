@@ -21,7 +21,7 @@ from evaluator.fit.loss import MODEL_ERROR, Cells, FitSet, cells_of, standard_er
 from evaluator.fit.methods import METHODS, WORST, Method, linear, minimise, not_smooth
 from evaluator.fit.problem import ConstantGroup, Problem, problem_of, with_prior_reset
 from evaluator.fit.replayed import irregularity, refined
-from evaluator.fit.stages import stages_of
+from evaluator.fit.stages import Stages, joined, stages_of
 from evaluator.fit.uncertainty import linearised, residual_variance
 from simulator.clock.run import HostileStep
 from simulator.language.complete import complete
@@ -29,7 +29,7 @@ from simulator.language.ir import Program
 from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import has_curves
-from simulator.serving.load import load_of
+from simulator.serving.load import Load, load_of
 from simulator.serving.trace import Trace
 
 FIT_SEED = 1000  # arrival seed of the correcting replays; reports use other seeds
@@ -65,12 +65,23 @@ class Fit:
     ratio: np.ndarray = field(compare=False, repr=False)
 
 
-def fit_set(experiments: Sequence[Experiment]) -> FitSet:
-    """Experiments with observed stage means, prepared for any number of fits in about 20 ms each."""
-    loads = tuple(load_of(e, FIT_SEED) for e in experiments)
-    stages = stages_of(experiments, loads)
-    noise, ratio, cells = zip(*map(_prepared, experiments), strict=True)
-    return FitSet(tuple(experiments), stages, loads, np.concatenate(noise), np.concatenate(ratio), cells)
+def fit_set(experiments: Sequence[Experiment], in_steps: bool = False) -> FitSet:
+    """Experiments with observed stage means, prepared for any number of fits in about 20 ms each.
+
+    in_steps: closed loads are not replayed in a fit (see FitSet).
+    """
+    loads, stages, noise, ratio, cells = zip(*map(_prepared, experiments), strict=True)
+    steady = np.array([in_steps and _steady(e) for e in experiments])
+    return FitSet(
+        tuple(experiments), joined(stages), loads, np.concatenate(noise), np.concatenate(ratio), cells, steady
+    )
+
+
+def _steady(e: Experiment) -> bool:
+    """True for a closed load of patient clients that do not think."""
+    clients = e.workload.clients
+    waits = clients is not None and (clients.think_time_s.fixed != 0.0 or clients.ramp_s > 0.0)
+    return e.workload.closed and not waits and e.workload.timeout_s is None
 
 
 def stand_in(experiment: Experiment) -> Program:
@@ -79,23 +90,23 @@ def stand_in(experiment: Experiment) -> Program:
 
 
 # Every fold and every baseline is fitted to some of the same experiments.
-@lru_cache(maxsize=128)
-def _prepared(experiment: Experiment) -> tuple[np.ndarray, np.ndarray, Cells | None]:
-    """(noise, ratio, cells) of an experiment; noise 0 and ratio 1 where no request of a stage completes.
+@lru_cache(maxsize=1024)
+def _prepared(experiment: Experiment) -> tuple[Load, Stages, np.ndarray, np.ndarray, Cells | None]:
+    """(load, stages, noise, ratio, cells) of an experiment; noise 0 and ratio 1 where no request of a stage completes.
 
     They depend on the load and on how long steps take, hardly on the terms that explain the step time. So `stand_in`,
     fitted to this experiment alone, represents any program that is right here, and nothing leaks between folds. The
     ratio by the kernels is within 0.12 % (weighted mean) of those by fitted candidates, that by the blackbox within
     0.5 %.
 
-    The noise is that of new draws of arrivals. The arrivals of a trace are fixed: its noise is what the stand-in does
-    not explain of single requests.
+    The noise is that of new draws of arrivals. A closed load has none, because requests come as others end. The
+    arrivals of a trace are fixed: its noise is what the stand-in does not explain of single requests.
     """
     load = load_of(experiment, FIT_SEED)
-    stages = stages_of((experiment,), (load,))
+    stages = stages_of(experiment, load)
     observed_ms = stages.observed_ms
     ones = np.ones_like(observed_ms)
-    one = FitSet((experiment,), stages, (load,), 0.0 * ones, ones, (None,))
+    one = FitSet((experiment,), stages, (load,), 0.0 * ones, ones, (None,), np.array([False]))
     problem = problem_of(stand_in(experiment), one)
     phi, _, ratio = corrected(problem, linear, 2, True, irregular=math.inf)
     source, cells = experiment.workload.source, None
@@ -106,13 +117,15 @@ def _prepared(experiment: Experiment) -> tuple[np.ndarray, np.ndarray, Cells | N
                 (run,) = problem.replays(phi)
                 cells = cells_of(run, source.recorded)
                 noise = standard_errors_ms(run, source.recorded, run.requests.stage, len(observed_ms)) / observed_ms
+        elif _steady(experiment):
+            noise = np.zeros_like(observed_ms)  # requests come as others end
         else:
             means = [
                 replace(problem, data=replace(one, loads=(load_of(experiment, seed),))).replay(phi, True)
                 for seed in NOISE_SEEDS
             ]
             noise = np.std(means, axis=0, ddof=1) / np.mean(means, axis=0)
-    return np.where(np.isfinite(noise), noise, 0.0), ratio, cells
+    return load, stages, np.where(np.isfinite(noise), noise, 0.0), ratio, cells
 
 
 class Pruned(Exception):

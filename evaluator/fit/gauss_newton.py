@@ -21,6 +21,8 @@ GAIN = 1e-5  # share of the objective below which a step ends the search
 LOST = 1e6  # relative error of a prediction that is not finite
 LOW, FREE, HIGH = -1, 0, 1  # place of an unknown of `boxed`
 MORE_TRIES = 3  # exchanges of all unknowns at once that may fail before `boxed` exchanges one by one
+REWEIGHTINGS = 8  # of the residuals of a part, at most
+STILL = 1e-4  # step in units of a residual below which they end
 TOLERANCE = 1e-12  # of `boxed`, relative to the diagonal of the matrix and to the right side
 
 
@@ -204,15 +206,67 @@ def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-unty
 
 
 @njit
-def each_goal(m, starts, free, low, high, sizes, goals, fixed_load, steps, r):  # type: ignore[no-untyped-def]
-    """Run Gauss-Newton for every fold, from starts[folds, phi] in place.
+def linear_parts(slopes, residuals, active, start, prior, origin, measured, tail, free, low, high, size, moved, at, r):  # type: ignore[no-untyped-def]
+    """Fit the constants moved[parts, phi] in place to the rows `active`[parts, rows] alone.
 
-    `sizes`, and `active`, `units`, `weights` and `prior` of `goals`, have a first axis of folds.
+    The weighted residuals are residuals[rows] at `start`, and linear in the constants with slopes[rows, phi]. The
+    objective is that of `Goal`; prior[parts, phi] and size[parts, phi] are of each part. at: float64[rows], room, as r,
+    a `Workspace`.
     """
-    origin, measured, tail = goals.origin, goals.measured, goals.tail
-    for f in range(starts.shape[0]):
-        goal = Goal(goals.active[f], goals.units[f], goals.weights[f], goals.prior[f], origin, measured, tail)
-        gauss_newton(m, starts[f], free, low, high, sizes[f], goal, fixed_load, steps, r)
+    n, rows = free.size, residuals.size
+    matrix, lower, right, least, most, step, work = r.matrix, r.lower, r.right, r.low, r.high, r.step, r.work
+    scale, place = r.scale, r.place
+    for p in range(active.shape[0]):
+        for _ in range(REWEIGHTINGS):
+            for k in range(rows):
+                at[k] = residuals[k]
+                for i in range(n):
+                    at[k] += slopes[k, free[i]] * (moved[p, free[i]] - start[free[i]])
+            for i in range(n):
+                j = free[i]
+                norm = 0.0
+                for k in range(rows):
+                    if active[p, k]:
+                        norm += slopes[k, j] ** 2
+                work[i] = 1.0 if np.sqrt(norm) * size[p, j] > NO_EFFECT else 0.0
+                right[i] = 0.0
+                for c in range(n):
+                    matrix[i, c] = 0.0
+            for k in range(rows):
+                if not active[p, k]:
+                    continue
+                w = min(1.0, HUBER / max(abs(at[k]), 1e-12))
+                for i in range(n):
+                    slope = w * work[i] * slopes[k, free[i]]
+                    if slope != 0.0:
+                        right[i] -= slope * at[k]
+                        for c in range(i + 1):
+                            matrix[i, c] += slope * work[c] * slopes[k, free[c]]
+            for i in range(n):
+                j = free[i]
+                away = abs(moved[p, j] - origin[j])
+                share = tail / away if measured[j] and away > tail else 1.0
+                pull = prior[p, j] * prior[p, j] * share
+                matrix[i, i] += pull
+                right[i] += pull * (origin[j] - moved[p, j])
+                scale[i] = np.sqrt(matrix[i, i]) if matrix[i, i] > 0.0 else 1.0
+            for i in range(n):
+                j = free[i]
+                right[i] /= scale[i]
+                least[i], most[i] = (low[j] - moved[p, j]) * scale[i], (high[j] - moved[p, j]) * scale[i]
+                for c in range(i + 1):
+                    matrix[i, c] /= scale[i] * scale[c]
+                    matrix[c, i] = matrix[i, c]
+                matrix[i, i] += LEAST_DAMPING
+            if not boxed(matrix, right, least, most, step, place, lower, work):
+                break
+            largest = 0.0
+            for i in range(n):
+                j = free[i]
+                moved[p, j] = min(max(moved[p, j] + step[i] / scale[i], low[j]), high[j])
+                largest = max(largest, abs(step[i]))
+            if largest < STILL:
+                break
 
 
 @njit

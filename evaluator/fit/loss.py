@@ -1,17 +1,20 @@
 """The data of a fit, and the loss on them: weighted relative errors of stage means under a Huber loss.
 
-A mean that varies more from one draw of arrivals to the next says less about a program, and has a smaller weight. The
-requests of a trace form cells of similar lengths in a time window, which say more than the mean of the window.
+A mean that varies more from one draw of arrivals to the next says less about a program, and has a smaller weight. So
+has each of many runs of a model on a GPU (`evaluator.cells`). The requests of a trace form cells of similar lengths in
+a time window, which say more than the mean of the window.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from evaluator.cells import WEIGHTS, mean_error, run_weights, weighted_mean
 from evaluator.fit.gauss_newton import HUBER, LOST
 from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
@@ -22,7 +25,6 @@ from simulator.serving.experiment import Experiment
 from simulator.serving.load import Load
 from simulator.serving.trace import Recorded, rows_by_stage
 
-WEIGHTS = np.array([1.0, 0.3, 1.0])  # of E2E, TTFT, ITL in a stage without arrival noise
 # Error of a good program in a calm stage: about a percent, as in the E2E errors of the data. Arrival noise adds its own
 # variance to a residual; weights are inverse deviations in units of MODEL_ERROR.
 MODEL_ERROR = 0.01
@@ -50,7 +52,9 @@ class FitSet:
 
     noise: float64[stages, 3], the relative standard deviation over arrival seeds of mean E2E, TTFT, ITL. ratio:
     float64[stages, 3], replay over mean field for a simple law fitted to each experiment alone; a fit starts from it.
-    cells: of each experiment, None unless its requests were recorded one by one.
+    cells: of each experiment, None unless its requests were recorded one by one. in_steps: bool[experiments], True for
+    runs whose replay is taken as the mean field times `ratio`: the schedule of a closed load, in steps, hardly depends
+    on how long these last.
     """
 
     experiments: tuple[Experiment, ...]
@@ -59,6 +63,12 @@ class FitSet:
     noise: np.ndarray
     ratio: np.ndarray
     cells: tuple[Cells | None, ...]
+    in_steps: np.ndarray
+
+    @cached_property
+    def run_weights(self) -> np.ndarray:
+        """float64[experiments]: see evaluator.cells."""
+        return run_weights(self.experiments)
 
     @cached_property
     def deployments(self) -> Deployments:
@@ -74,7 +84,9 @@ class FitSet:
     @cached_property
     def weights(self) -> np.ndarray:
         """float64[stages, 3]: the weights of the relative errors, 0 where nothing was observed."""
-        return weights_of(self.noise, self.stages.observed_ms)
+        shares = np.sqrt(self.run_weights)[self.experiment_of]
+        weights: np.ndarray = weights_of(self.noise, self.stages.observed_ms) * shares[:, None]
+        return weights
 
     def residuals(self, predicted_ms: np.ndarray) -> np.ndarray:
         """Weighted relative errors, float64[stages, 3]; 0 where nothing was observed."""
@@ -105,8 +117,9 @@ class FitSet:
     def mean_error(self, predicted_ms: np.ndarray) -> float:
         """The mean error in percent of predicted stage means, as in `evaluator.score`; NaN if nothing was observed."""
         of_runs = np.abs(self.errors_pct(predicted_ms))
-        means = [column[~np.isnan(column)].mean() for column in of_runs.T if not np.isnan(column).all()]
-        return float(np.mean(means)) if means else float("nan")
+        means = [weighted_mean(_known(column), self.run_weights) for column in of_runs.T]
+        mean = mean_error(*means)
+        return math.nan if mean is None else mean
 
     def stages_at(self, keep: Sequence[int]) -> list[np.ndarray]:
         """The rows of the load stages of each experiment at `keep`."""
@@ -121,7 +134,12 @@ class FitSet:
         stages = Stages(table, self.stages.bins[every], self.stages.observed_ms[every])
         experiments = tuple(self.experiments[i] for i in keep)
         loads, cells = tuple(self.loads[i] for i in keep), tuple(self.cells[i] for i in keep)
-        return FitSet(experiments, stages, loads, self.noise[every], self.ratio[every], cells)
+        in_steps = self.in_steps[list(keep)]
+        return FitSet(experiments, stages, loads, self.noise[every], self.ratio[every], cells, in_steps)
+
+
+def _known(values: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(x) else x for x in values.tolist()]
 
 
 def weights_of(noise: np.ndarray, observed_ms: np.ndarray) -> np.ndarray:

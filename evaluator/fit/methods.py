@@ -66,18 +66,36 @@ def solve(
     return moved, float(gauss_newton.gauss_newton(m, moved, free, low, high, size, goal, fixed_load, steps, room))
 
 
-def solve_parts(
-    problem: Problem, starts: np.ndarray, ratio: np.ndarray, scales: Sequence[Scales], parts: Sequence[np.ndarray]
+def refit_parts(
+    problem: Problem,
+    starts: np.ndarray,
+    predicted_ms: np.ndarray,
+    ratio: np.ndarray,
+    scales: Sequence[Scales],
+    parts: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """float64[parts, phi]: `solve` on each part of the load stages alone, from starts[parts, phi]."""
-    every = [problem.goal(ratio, problem.prior(s), part) for s, part in zip(scales, parts, strict=True)]
-    active, units, weights, prior = (np.stack([g[i] for g in every]) for i in range(4))
-    goals = Goal(active, units, weights, prior, problem.origin, problem.measured, KERNEL_TAIL)
-    sizes = np.stack([size for size, _ in scales])
-    moved, m, free, low, high = starts.copy(), problem.machine, problem.free, problem.low, problem.high
-    room = gauss_newton.workspace(len(m.table), starts.shape[1], free.size)
-    gauss_newton.each_goal(m, moved, free, low, high, sizes, goals, False, STEPS, room)
-    return moved
+    """float64[parts, stages, 3]: the means in ms after a fit on each part of the load stages alone, from
+    starts[parts, phi].
+
+    The mean field is taken as linear about the constants of `problem`, whose replays are `predicted_ms`.
+    """
+    free, origin = problem.free, problem.start
+    _, slopes_ms = with_slopes(problem.machine, origin)
+    slopes_ms = slopes_ms * ratio
+    with np.errstate(invalid="ignore", divide="ignore"):
+        units = np.where(problem.data.weights > 0.0, problem.data.weights / problem.data.stages.observed_ms, 0.0)
+    rows = units.ravel() > 0.0
+    slopes = np.ascontiguousarray((slopes_ms * units).reshape(origin.size, -1)[:, rows].T)
+    residuals = ((predicted_ms * units) - problem.data.weights).ravel()[rows]
+    moved = starts.copy()
+    active = np.stack([np.repeat(part, 3)[rows] for part in parts])
+    prior, size = np.stack([problem.prior(s) for s in scales]), np.stack([size for size, _ in scales])
+    gauss_newton.linear_parts(
+        *(slopes, residuals, active, origin, prior, problem.origin, problem.measured, KERNEL_TAIL),
+        *(free, problem.low, problem.high, size, moved, np.empty(len(residuals))),
+        gauss_newton.workspace(1, origin.size, free.size),
+    )
+    return predicted_ms + np.tensordot(moved - origin, slopes_ms, axes=1)
 
 
 class Box:

@@ -22,7 +22,14 @@ from evaluator.metrics import stage_means
 from simulator.clock.bind import Bound, settle
 from simulator.clock.replay import Replay, replay_bound
 from simulator.language.affine import affine, thresholds
-from simulator.language.bounds import KERNEL_DEVIATION, LEAST_DIVISOR, LEAST_EFFICIENCY, bounds, kernel_factors
+from simulator.language.bounds import (
+    KERNEL_DEVIATION,
+    LEAST_DIVISOR,
+    LEAST_EFFICIENCY,
+    bounds,
+    kernel_adjustments,
+    kernel_factors,
+)
 from simulator.language.ir import OVERHEADS, Function, Program
 from simulator.language.opcodes import Code, assemble
 
@@ -185,8 +192,11 @@ class Problem:
         return self.data.loss(self.predict(phi) * ratio)
 
     def replay(self, phi: np.ndarray, allow_hostile: bool) -> np.ndarray:
-        """float64[stages, 3]: stage means in ms of full replays. Raises HostileStep unless `allow_hostile`."""
-        means_ms = np.empty_like(self.data.stages.observed_ms)
+        """float64[stages, 3]: stage means in ms of full replays, of runs in steps by the mean field times the ratio.
+
+        Raises HostileStep unless `allow_hostile`.
+        """
+        means_ms: np.ndarray = self.predict(phi) * self.data.ratio  # stays for runs in steps
         for i, run in self._replays(phi, allow_hostile):
             (rows,) = self.data.stages_at([i])
             means_ms[rows] = stage_means(run, len(rows))
@@ -194,6 +204,7 @@ class Problem:
 
     def replays(self, phi: np.ndarray, allow_hostile: bool = True) -> list[Replay]:
         """The full replay of each experiment. Raises HostileStep unless `allow_hostile`."""
+        assert not self.data.in_steps.any(), "these are not replayed"
         runs = dict(self._replays(phi, allow_hostile))
         return [runs[i] for i in range(len(self.data.experiments))]
 
@@ -202,6 +213,8 @@ class Problem:
         for g in self.groups:
             theta = phi[g.index]
             for i in g.experiments:
+                if self.data.in_steps[i]:
+                    continue
                 values = self.machine.base[i].copy()
                 settle(c.rows, c.static, c.step, c.raw, c.request, c.results[0], theta, values)
                 yield i, replay_bound(self.data.loads[i], Bound(c, values), stop_when_hostile=not allow_hostile)
@@ -241,10 +254,10 @@ def problem_of(
     for j in held:
         low[j] = high[j] = value[j] = theta[j]
     overhead = np.array([f.name in OVERHEADS for f in program.functions for _ in f.constants], dtype=bool)
-    measured = np.array(kernel_factors(program), dtype=bool)
-    origin = value
+    factors, adjusts = (np.array(of(program), dtype=bool) for of in (kernel_factors, kernel_adjustments))
+    measured, origin = factors | adjusts, value
     if not fitted_before:  # nothing is known of overheads; the measurement knows the factor of its kernel
-        origin = np.clip(np.where(overhead, 0.0, np.where(measured, 1.0, value)), low, high)
+        origin = np.clip(np.where(overhead | adjusts, 0.0, np.where(factors, 1.0, value)), low, high)
     pull = PRIOR * np.where(overhead, OVERHEAD_PRIOR, 1.0)
     trusted = np.isin(np.arange(theta.size), believed) | fitted_before
     groups = groups or [ConstantGroup(tuple(range(len(data.experiments))), np.arange(theta.size))]

@@ -16,6 +16,7 @@ from evaluator.fit.meanfield import (
     BINS,
     CLOSED,
     COLD,
+    DEPLOYMENT,
     DURATION,
     GAPS,
     MOST_BINS,
@@ -53,45 +54,57 @@ class Stages:
     observed_ms: np.ndarray
 
 
-def stages_of(experiments: Sequence[Experiment], loads: Sequence[Load]) -> Stages:
-    """All load stages in order; the summary of an experiment with a single stage may stand for the stage.
+def stages_of(e: Experiment, load: Load) -> Stages:
+    """The load stages of an experiment; the summary of one with a single stage may stand for the stage.
 
-    A replay of each load at the observed pace shows which prompts the cache holds. Rates, decodes and prompts are those
+    A replay of the load at the observed pace shows which prompts the cache holds. Rates, decodes and prompts are those
     of one data-parallel rank and batch in flight.
     """
     rows: list[list[float]] = []
-    observed, histograms = list[list[float]](), list[np.ndarray]()
-    for i, (e, load) in enumerate(zip(experiments, loads, strict=True)):
-        lengths = prompt_lengths(e.workload)
-        prompts = distinct_prompts(e.workload) if e.engine.prefix_caching else 0
-        alike = gaps_of(e.workload) is not None and bool(lengths.max() - lengths.min() <= 1)
-        run = paced(e, load)
-        new, offered = new_tokens(run), rates(e.workload, load.requests)
-        of_stages = rows_by_stage(load.requests.stage, len(e.workload.stages))
-        for j, (stage, chosen, means) in enumerate(zip(e.workload.stages, of_stages, _means_ms(e), strict=True)):
-            observed.append(means)
-            output, prompt, shortest, span = _alike(e, lengths) if alike else _mixed(load, chosen)
-            later = chosen[chosen >= prompts]  # the first use of every prompt is computed in full and does not count
-            bins = histogram(load, new, later, 1 if alike else MOST_BINS)
-            if alike:
-                bins[0, BIN_INPUT] = prompt
-            histograms.append(bins)
-            rate, computed = offered[j] / 1e6, new[later]
-            rate /= load.limits.lanes
-            requests = rate, output, prompt, _mean(computed[computed > 0]), _mean(computed == 0)
-            limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
-            n = rate * (output - 1) * means[2] * 1e3
-            cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
-            rows.append([*requests, *limits, i, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
-            if stage.users and run.completed[chosen].any():
-                histograms[-1] = seen = steps_seen(run, new, chosen, int(_pace_us(e)))
-                rows[-1] = _closed(rows[-1], run, chosen, seen)
+    histograms: list[np.ndarray] = []
+    lengths = prompt_lengths(e.workload)
+    prompts = distinct_prompts(e.workload) if e.engine.prefix_caching else 0
+    alike = gaps_of(e.workload) is not None and bool(lengths.max() - lengths.min() <= 1)
+    run = paced(e, load)
+    new, offered = new_tokens(run), rates(e.workload, load.requests)
+    of_stages = rows_by_stage(load.requests.stage, len(e.workload.stages))
+    observed = _means_ms(e)
+    for j, (stage, chosen, means) in enumerate(zip(e.workload.stages, of_stages, observed, strict=True)):
+        output, prompt, shortest, span = _alike(e, lengths) if alike else _mixed(load, chosen)
+        later = chosen[chosen >= prompts]  # the first use of every prompt is computed in full and does not count
+        bins = histogram(load, new, later, 1 if alike else MOST_BINS)
+        if alike:
+            bins[0, BIN_INPUT] = prompt
+        histograms.append(bins)
+        rate, computed = offered[j] / 1e6, new[later]
+        rate /= load.limits.lanes
+        requests = rate, output, prompt, _mean(computed[computed > 0]), _mean(computed == 0)
+        limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
+        n = rate * (output - 1) * means[2] * 1e3
+        cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
+        rows.append([*requests, *limits, 0, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
+        if stage.users and run.completed[chosen].any():
+            histograms[-1] = seen = steps_seen(run, new, chosen, int(_pace_us(e)), _captured(e))
+            rows[-1] = _closed(rows[-1], run, chosen, seen)
     table = np.array(rows)
     table[:, OBSERVED_N] = np.minimum(table[:, OBSERVED_N], table[:, SEQS])
-    bins = np.zeros((len(rows), max(map(len, histograms)), max(h.shape[1] for h in histograms)))
+    return Stages(table, _padded(histograms), np.array(observed))
+
+
+def joined(stages: Sequence[Stages]) -> Stages:
+    """The load stages of several experiments in order."""
+    table = np.concatenate([s.table for s in stages])
+    table[:, DEPLOYMENT] = np.repeat(np.arange(len(stages)), [len(s.table) for s in stages])
+    bins = _padded([of_stage for s in stages for of_stage in s.bins])
+    return Stages(table, bins, np.concatenate([s.observed_ms for s in stages]))
+
+
+def _padded(histograms: Sequence[np.ndarray]) -> np.ndarray:
+    """float64[stages, most bins, columns]: the histograms with rows and columns of 0."""
+    bins = np.zeros((len(histograms), max(map(len, histograms)), max(h.shape[1] for h in histograms)))
     for row, of_stage in zip(bins, histograms, strict=True):
         row[: len(of_stage), : of_stage.shape[1]] = of_stage
-    return Stages(table, bins, np.array(observed))
+    return bins
 
 
 def _closed(row: list[float], run: Replay, chosen: np.ndarray, seen: np.ndarray) -> list[float]:
@@ -111,11 +124,12 @@ def _closed(row: list[float], run: Replay, chosen: np.ndarray, seen: np.ndarray)
     return [changed.get(i, value) for i, value in enumerate(row)]
 
 
-def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int) -> np.ndarray:
+def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int, most: int) -> np.ndarray:
     """float64[bins, 10]: the steps of a closed load, by its replay at an even pace, that the `chosen` requests see.
 
     Requests come as a step ends, and with some time before the queue they miss the next one: half of it counts until
-    their first token, without its prompts, if others run. `new`: prompt tokens that each request computes.
+    their first token, without its prompts, if others run. `new`: prompt tokens that each request computes. `most`: new
+    tokens of the largest step with prompts that is captured as a CUDA graph.
     """
     done = np.flatnonzero(run.completed)
     r, first = run.requests, (run.requests.arrival_us + run.ttft_us)[done]
@@ -152,7 +166,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int) -
     alone = columns * np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0])[:, None]
     none = np.zeros(steps)
     every = [np.concatenate(pair) for pair in zip(weights, (missed, missed, none), strict=True)]
-    return _binned(np.concatenate([columns, alone], axis=1), np.array(every))
+    return _binned(np.concatenate([columns, alone], axis=1), np.array(every), most)
 
 
 def _step_numbers(start: np.ndarray, end: np.ndarray, pace_us: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -171,13 +185,21 @@ def _step_numbers(start: np.ndarray, end: np.ndarray, pace_us: int) -> Callable[
     return number
 
 
-def _binned(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _captured(e: Experiment) -> int:
+    """The new tokens of the largest step with prompts that is captured; 0 if none is."""
+    return int(e.facts["cudagraph_capture_max"] * e.facts["graph_mixed"])
+
+
+def _binned(columns: np.ndarray, weights: np.ndarray, most: int) -> np.ndarray:
     """float64[bins, 10]: the means of the steps float64[7, steps], weighted by what requests see of them, in at most
-    MOST_STEPS bins of those without prompts, equal shares of the E2E, and of those with some, of the TTFT."""
+    MOST_STEPS bins of those without prompts, equal shares of the E2E, and of those with some, of the TTFT, up to `most`
+    new tokens and above."""
     n, k, tokens, *_ = columns
     bins = []
     seen = weights[1] + weights[2] * len(n)
-    for kind, by, until in ((k == 0, n, weights[1]), (k > 0, tokens * 1e6 + n, weights[0])):
+    large, size = tokens + np.round(n) > most, tokens * 1e6 + n
+    kinds = (k == 0, n, weights[1]), ((k > 0) & ~large, size, weights[0]), ((k > 0) & large, size, weights[0])
+    for kind, by, until in kinds:
         rows = np.flatnonzero(kind & (weights.sum(axis=0) > 0.0))
         rows = rows[np.argsort(by[rows], kind="stable")]
         share = np.cumsum(until[rows]) - until[rows] / 2.0
@@ -190,8 +212,10 @@ def _binned(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
             mean = context / decodes if decodes > 0.0 else 0.0
             spread = max(square / decodes - mean * mean, 0.0) if decodes > 0.0 else 0.0
             span = min(math.sqrt(12.0 * spread), 2.0 * mean)
-            each = max(prompts, 1)
-            step = round(float(decodes)), prompts, computed / each, earlier / each, prompt / each
+            each, decodes = max(prompts, 1), round(float(decodes))
+            if computed > 0.0 and not large[some[0]]:  # rounding must not lift it above
+                computed = min(float(computed), most - decodes)
+            step = decodes, prompts, computed / each, earlier / each, prompt / each
             bins.append([*step, mean - span / 2.0, span, *weights[:, some].sum(axis=1)])
     return np.array(bins)
 

@@ -19,13 +19,13 @@ from evolve.output.progress import tell_compilation
 from evolve.output.terminal import say, warn
 from evolve.output.writing import FORMATS, STDOUT, write
 from evolve.run import program as programs
-from evolve.run.data import known_experiment
+from evolve.run.data import experiments_of, known_experiment
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError, shown
 from simulator.common.text import counted, listed
 from simulator.language.measure import Caps
-from simulator.serving.bundled import BUNDLED, bundled_experiments, load_specs
+from simulator.serving.bundled import BUNDLED, FILES, bundled_experiments, load_specs
 from simulator.serving.engine import Setting
 from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.spec import Spec
@@ -285,7 +285,7 @@ def experiments_for(source: Source, file: str | None, ids: Sequence[str]) -> lis
 def _fitted_elsewhere(source: Source) -> str:
     """The fitted runs of a program and the remedy, if no shipped file has these runs; else ""."""
     fitted = source.record.fitted if source.record else ()
-    if {*fitted} <= {e.id for e in bundled_experiments()}:
+    if {*fitted} <= {e.id for e in experiments_of(FILES)}:
         return ""
     return f"{source.name} was fitted on {listed(fitted, 3)}: give --experiments with their file"
 

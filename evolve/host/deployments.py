@@ -7,7 +7,7 @@ from dataclasses import replace
 from simulator.common.errors import InputError
 from simulator.model.architecture import Architecture, architecture
 from simulator.model.formats import BF16, FP8, IN_16, Formats
-from simulator.serving.defaults import issue_us
+from simulator.serving.defaults import is_blackwell, issue_us
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import gpu_named, gpu_names, hardware_table
 from simulator.serving.known import KnownDeployment, measured_deployments, model_names, named_deployment
@@ -49,7 +49,13 @@ def known_host() -> Host:
     for gpu in {str(entry["name"]): entry for entry in hardware_table().values()}.values():
         names = str(gpu["name"]), *gpu.get("aliases", ())
         gpus.append(
-            KnownGpu(names, float(gpu["link_gb_per_s"]), issue_us(gpu_named(names[0])), gpu.get("kernels") or "")
+            KnownGpu(
+                names,
+                float(gpu["link_gb_per_s"]),
+                issue_us(gpu_named(names[0])),
+                is_blackwell(gpu_named(names[0])),
+                gpu.get("kernels") or "",
+            )
         )
     for model in {str(entry["id"]): entry for entry in model_table().values()}.values():
         name = str(model["id"])

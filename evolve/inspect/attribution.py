@@ -9,7 +9,6 @@ from archive.archive import Archive
 from archive.champion import champion
 from archive.population import proposers
 from archive.proposal import MODEL, Outcome, ancestors
-from evaluator.ensemble import final_champion
 from evolve.output.columns import figures, integers, words
 from evolve.output.printing import show
 from evolve.output.table import Table
@@ -75,7 +74,7 @@ def attribution(run: RunFolder) -> Attribution:
     outcomes = run.outcomes()
     archive, leaders = _leaders(run.config, outcomes)
     members, front = {e.id for e in archive.members()}, {e.id for e in archive.front}
-    best = final_champion(archive.members(), run.config.score.rule)
+    best = champion(archive.members(), run.config.score.rule)
     lineage = {best.id, *ancestors([best.id], {e.id: e.parents for e in archive.by_id.values()})} if best else set()
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from archive.champion import Rule, contenders
+from archive.champion import champion as champion_of
 from archive.elite import Elite
 from archive.score import Errors, Score
-from evaluator.ensemble import ensemble, final_champion
+from evaluator.ensemble import ensemble
 from evaluator.score import SCORE_SEEDS, ScoreSet, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.inspect.check import CheckVerdict, check, print_check
@@ -114,7 +115,7 @@ def blend_run(run: RunFolder, top: int | None, caps: Caps, out: Path | None) -> 
     fitted, _ = run.experiments()
     check_data(run, fitted)
     elites = run.archive().members()
-    best, (_, rule) = final_champion(elites, run.config.score.rule), contenders(elites, run.config.score.rule)
+    best, (_, rule) = champion_of(elites, run.config.score.rule), contenders(elites, run.config.score.rule)
     if best is None:
         raise InputError(f"{run.path}: no candidate could be scored: `{command('resume', run.path)}` shows why")
     members = _members(run, elites, top)

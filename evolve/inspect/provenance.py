@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from archive.elite import OLD_KEYS
-from archive.proposal import SEED, ancestors, is_outcome
+from archive.elite import OLD_KEYS, SEED
+from archive.proposal import ancestors, is_outcome
 from evaluator.fit.uncertainty import IDENTIFIED
 from evolve.inspect.show import ConstantOrigin, describe
 from evolve.inspect.step_shares import deployment_name

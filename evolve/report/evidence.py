@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from archive.proposal import SEED, Outcome
+from archive.elite import SEED
+from archive.proposal import Outcome
 from archive.score import Errors
 from evaluator import baselines
 from evaluator.fit.fit import fit_set

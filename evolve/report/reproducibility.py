@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from archive.champion import champion as champion_of
 from archive.proposal import Outcome
-from evaluator.ensemble import final_champion
 from evaluator.score import MEANS, error_rows, score_set
 from evolve import __version__
 from evolve.output.columns import figures, wrapped
@@ -71,7 +71,7 @@ def reproducibility(evidence: Evidence) -> Dimension:
 def rebuild(run: RunFolder, outcomes: Sequence[Outcome], program: str) -> Rebuilt:
     """The archive of the run from the outcomes in its journal. `program`: the key of the one that is reported on."""
     archive = archive_of(run.config, outcomes)
-    best = final_champion(archive.members(), run.config.score.rule)
+    best = champion_of(archive.members(), run.config.score.rule)
     digest = sha256(run.written.read_bytes()).hexdigest()
     has = any(o.elite is not None and o.elite.key == program for o in outcomes)
     front, champion = len(archive.front_by_size()), best.key if best else None

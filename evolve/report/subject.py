@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from evaluator.ensemble import final_champion
+from archive.champion import champion
 from evaluator.score import SCORE_SEEDS
 from evolve.output.terminal import command
 from evolve.run.data import experiments_of, fittable
@@ -179,7 +179,7 @@ def _report_of(run: RunFolder) -> RunReport | None:
 
 
 def _champion(run: RunFolder, report: RunReport | None) -> Source:
-    best = report.champion if report else final_champion(run.archive().members(), run.config.score.rule)
+    best = report.champion if report else champion(run.archive().members(), run.config.score.rule)
     if best is None:
         raise InputError(f"{run.path}: has no champion to report on: `{command('resume', run.path)}` shows why")
     return of_run(run, run.outcomes(), best.id)

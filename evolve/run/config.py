@@ -13,9 +13,21 @@ FIELD_SETS = ("all", "datasheet", "paper18", "components", "phases")
 RULES = ("mean_error", "group_out")
 METHODS = ("step", "queueing", "both")
 STAGES = ("all", "but_last", "train")
-FOLDS = ("models", "workloads", "tp", "architectures", "hardware", "files", "stages")
+FOLDS = (
+    *("models", "workloads", "tp", "architectures", "hardware", "precisions", "parallelism", "versions", "cells"),
+    *("files", "stages"),
+)
 FITS = ("auto", "linear", "lbfgsb", "neldermead", "cma")  # as in evaluator.fit.methods, which takes long to import
-LEFT_OUT = ("models", "tp", "architectures", "hardware")  # as in evaluator.group_out, which takes long to import
+LEFT_OUT = (
+    "models",
+    "tp",
+    "architectures",
+    "hardware",
+    "precisions",
+    "parallelism",
+    "versions",
+    "sources",
+)  # as in evaluator.group_out, which takes long to import
 # Offline operators and their default weights. As in other symbolic regression tools, most of the weight goes to growing
 # programs, some to pruning, and little to exchanging whole methods.
 OPERATORS = {
@@ -66,7 +78,6 @@ class SearchSettings:
     fit: str = "auto"  # the method that fits the constants of every candidate, one of FITS
     prune_above: float = 1.25  # times the mean error of its cell's best: refused if more by the mean field; 0: never
     limit_s: float = 600.0  # of an assessment, tried twice; what takes longer is rejected; 0: none
-    group_out_within: float = 1.5  # times the lowest such error: not computed to the end if it is more; 0: always
     finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
     grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
     bandit: bool = True  # chances of the operators follow what they improved
@@ -86,17 +97,18 @@ class ScoreSettings:
     seeds: int = 1  # arrival seeds that a score is averaged over during a search; reports use 3
     moe_weight: float = 1.0  # weight of mixture-of-experts experiments in worst3
     physics: bool = True  # programs that contradict datasheets or measured kernels rank last
-    # selection score: the mean error (mean_error), or its mean with the leave-group-out error (group_out)
+    # selection score: the leave-group-out error (group_out), or the mean error (mean_error)
     champion: str = "group_out"
-    within: float = 0.05  # the simplest program within this relative distance of the lowest selection score wins
+    within: float = (
+        0.05  # relative distance of the lowest selection score within which the simplest program wins, where
+    )
+    # errors left out, whose spread decides otherwise, were not measured
     worst_pct: float = 10.0  # largest E2E error, in percent, that a champion may have on any experiment
-    nearer: float = 0.5  # share of those programs that compete: the nearest to other near-optimal ones; 1: all
     left_out: tuple[str, ...] = LEFT_OUT  # groups left out in turn (see evaluator.group_out)
-    tail: float = 0.25  # share of the left-out runs that count: those with the largest errors
 
     @property
     def rule(self) -> Rule:
-        return Rule(self.champion, self.within, self.worst_pct, self.nearer)
+        return Rule(self.champion, self.within, self.worst_pct)
 
     @property
     def arrival_seeds(self) -> list[int]:

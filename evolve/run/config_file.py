@@ -61,7 +61,9 @@ def bundled_configs() -> list[str]:
 
 
 # Keys of older releases' files, and values of keys, with today's.
-OLD_KEYS = {"search.hopeless": "search.prune_above", "search.transfer_within": "search.group_out_within"}
+OLD_KEYS = {"search.hopeless": "search.prune_above"}
+# Settings that there are no longer; their values are not looked at.
+GONE = ("search.transfer_within", "search.group_out_within", "score.tail", "score.nearer")
 OLD_VALUES: Mapping[str, Mapping[str, str]] = {"score.champion": OLD_RULES}
 
 
@@ -78,7 +80,9 @@ def _renewed(raw: object) -> object:
 
 
 def _renewed_section(name: str, section: Mapping[Any, Any]) -> dict[str, Any]:
-    settings = (renewed_setting(f"{name}.{key}", value) for key, value in section.items())
+    settings = (
+        renewed_setting(f"{name}.{key}", value) for key, value in section.items() if f"{name}.{key}" not in GONE
+    )
     return {key.removeprefix(f"{name}."): value for key, value in settings}
 
 
@@ -119,13 +123,7 @@ NOT_NEGATIVE = _keys("""
 CHECKS: Sequence[tuple[Sequence[str], Callable[[float], bool], str, str]] = (
     (POSITIVE, lambda x: x > 0, "> 0", "give a positive number"),
     (NOT_NEGATIVE, lambda x: x >= 0, ">= 0", "give 0 or more"),
-    (
-        ["search.prune_above", "search.group_out_within"],
-        lambda x: x == 0 or x >= 1,
-        "0 or at least 1",
-        "give 0 for no limit",
-    ),
-    (["score.tail", "score.nearer"], lambda x: 0 < x <= 1, "in (0, 1]", "give a share, 1 for all"),
+    (["search.prune_above"], lambda x: x == 0 or x >= 1, "0 or at least 1", "give 0 for no limit"),
     (["score.seeds"], lambda x: x <= 100, "at most 100", "give fewer"),
     (["search.islands", "search.batch"], lambda x: x <= 1000, "at most 1000", "give fewer"),
     (["llm.share"], lambda x: 0 < x < 1, "between 0 and 1", "give e.g. 0.25"),

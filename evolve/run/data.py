@@ -11,7 +11,7 @@ import numpy as np
 from evolve.output.terminal import command
 from evolve.run.config import DataSettings
 from simulator.common.errors import InputError, closest
-from simulator.serving.bundled import BUNDLED, bundled_file, load_experiments
+from simulator.serving.bundled import BUNDLED, FILES, bundled_file, load_experiments
 from simulator.serving.experiment import Experiment
 from simulator.serving.model import model_table
 from simulator.serving.observations import CLEAN, Observed, measured, together
@@ -37,7 +37,7 @@ def experiments_of(files: Sequence[str]) -> list[Experiment]:
 
 
 def _is_bundled(name: str) -> bool:
-    return name in BUNDLED and not Path(name).exists()
+    return name in FILES and not Path(name).exists()
 
 
 def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
@@ -184,7 +184,7 @@ def known_experiment(
 
 def _listed_by(files: Collection[str]) -> str:
     """The commands that list all experiments of these files; for shipped ones alone, also the option for others."""
-    own = [f"`{command('predict', 'champion', '--experiments', name)}`" for name in files if name not in BUNDLED]
+    own = [f"`{command('predict', 'champion', '--experiments', name)}`" for name in files if name not in FILES]
     if not own:
         return "`evolve list` shows all that ship, --experiments FILE reads others"
     shipped = ["`evolve list`"] if len(own) < len(files) else []

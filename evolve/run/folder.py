@@ -29,7 +29,7 @@ from simulator.common.files import plain_folder, write_text
 from simulator.common.json import JsonObject
 from simulator.common.records import from_json, record_class, stored, to_json
 from simulator.common.text import counted
-from simulator.serving.bundled import BUNDLED
+from simulator.serving.bundled import FILES
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
@@ -68,7 +68,7 @@ class RunFolder:
     def own_file(self) -> str | None:
         """The file of experiments that the run fits, if it is one of the user's own."""
         files = self.config.data.files
-        return files[0] if len(files) == 1 and files[0] not in BUNDLED else None
+        return files[0] if len(files) == 1 and files[0] not in FILES else None
 
     @property
     def own_options(self) -> list[str]:
@@ -78,7 +78,7 @@ class RunFolder:
     def experiments(self) -> tuple[list[Experiment], list[Experiment]]:
         """The experiments that the run fits, and those that it only predicts. Raises InputError, like `chosen`."""
         for name in (*self.config.data.files, *self.config.data.predict_files):
-            if name not in BUNDLED and not Path(name).exists():
+            if name not in FILES and not Path(name).exists():
                 where = f"correct its path under `data` in {self.path / CONFIG}"
                 raise InputError(f"{name}: is gone, and {self.path} was made from it: put it back, or {where}")
         return chosen(self.config.data)

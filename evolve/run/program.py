@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from archive.elite import Elite
-from archive.proposal import MODEL, SEED, Outcome
+from archive.elite import SEED, Elite
+from archive.proposal import MODEL, Outcome
 from evolve.output.files import write_json
 from evolve.output.terminal import command
 from evolve.run.beyond import kinds_beyond

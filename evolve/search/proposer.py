@@ -13,9 +13,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from archive.elite import Elite
+from archive.elite import SEED, Elite
 from archive.population import Offered, Population, proposers, tournament
-from archive.proposal import MODEL, POLISH, SEED, Form, Outcome, Proposal, Rejected
+from archive.proposal import MODEL, POLISH, Form, Outcome, Proposal, Rejected
 from evolve.run.config import Config
 from evolve.search.offline import operator_weights
 from evolve.search.pool.pool import Promise

@@ -10,13 +10,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from archive.champion import champion
+from archive.champion import best_seed, champion
+from archive.elite import SEED
 from archive.journal import Journal
-from archive.proposal import MODEL, POLISH, SEED, Outcome, is_outcome
+from archive.proposal import MODEL, POLISH, Outcome, is_outcome
 from archive.score import Errors, Score
 from evaluator import baselines
 from evaluator.assess import foreknown
-from evaluator.ensemble import apart_pct
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.output.files import write_json
@@ -221,8 +221,7 @@ def _report(
 ) -> RunReport:
     population, score = search.population, run.config.score
     archive = population.archive
-    apart = apart_pct(archive.members(), score.rule)
-    best = champion(archive.members(), score.rule, apart)
+    best = champion(archive.members(), score.rule)
     report = RunReport(
         engine=__version__,
         data=run.about.data,
@@ -248,15 +247,13 @@ def _report(
         return report
     everything = [*fitted, *others]
     rows = error_rows(best.program, score_set(everything))
-    seeds = [e for e in archive.by_id.values() if e.operator.startswith(SEED)]
     return replace(
         report,
         errors=rows,
         fitted_mean=_means(summarise(rows[: len(fitted)])),
         predicted_mean=_means(summarise(rows[len(fitted) :])),
-        best_seed=min(seeds, key=lambda e: e.mean_error, default=None),
+        best_seed=best_seed(archive.by_id.values(), score.rule),
         front=archive.front_by_size(),
-        apart_pct=apart,
         baselines=answers,
         published=baselines.published(),
         quality={e.id: e.quality for e in everything},

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from archive.archive import Archive
 from archive.champion import finalists, selection_score
-from archive.elite import Elite
+from archive.elite import SEED, Elite
 from archive.population import Offered, Population
-from archive.proposal import JUDGES, POLISH, SEED, Form, Proposal
+from archive.proposal import JUDGES, POLISH, Form, Proposal
 from evaluator.assess import AssessLimits
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admitted, Assessor, Pending
@@ -154,14 +154,12 @@ def limits_of(archive: Archive, settings: SearchSettings) -> Callable[[Form], As
     """The limits of a candidate's assessment, by what the archive holds at the beginning of its generation."""
     grid = archive.grid
     mean_error = MEAN_ERROR_WITHIN * min((e.mean_error for e in _rivals(grid.cells.values())), default=math.inf)
-    measured = [e.group_out for e in _rivals(archive.members()) if e.group_out is not None]
-    group_out = settings.group_out_within * min(measured, default=math.inf) if settings.group_out_within else math.inf
 
     def limits(form: Form) -> AssessLimits:
         holder = grid.cells.get(grid.cell_of(form.operations, form.features))
         prunes = holder and holder.consistent and settings.prune_above
         most = settings.prune_above * holder.mean_error if holder and prunes else math.inf
-        return AssessLimits(most, mean_error, group_out)
+        return AssessLimits(most, mean_error)
 
     return limits
 

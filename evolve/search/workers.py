@@ -91,7 +91,7 @@ def _prepare(
 ) -> Prepared:
     score = config.score
     measured = experiments, score.arrival_seeds, score.moe_weight, hardware, kernels
-    data = prepare(*measured, score.left_out, score.tail, config.search.fit)
+    data = prepare(*measured, score.left_out, config.search.fit)
     return Prepared(config, data, vocabulary(experiments, config.search.fields), Prober(data.fit))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from archive.elite import Elite
-from archive.proposal import SEED
+from archive.elite import SEED, Elite
 from evolve.output.columns import words
 from evolve.output.printing import Block, Code, page
 from evolve.output.table import Table
@@ -13,7 +12,7 @@ from evolve.run.validations import calls, sources_note
 from evolve.summary.llm import lines
 from evolve.summary.result import RunReport
 from evolve.summary.run import bounds_texts, errors_table, fitted_bias, front_table, means_table, thinned
-from evolve.summary.sentences import apart_text, group_out_text, inconsistent_text, rule_text
+from evolve.summary.sentences import group_out_text, inconsistent_text, rule_text
 from simulator.common.files import write_text
 from simulator.common.text import counted
 
@@ -84,7 +83,7 @@ def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> l
             f"{seed.mean_error:.2f} % and a worst-3 E2E of {seed.worst3:.2f} %; the champion has "
             f"{best.mean_error:.2f} % and {best.worst3:.2f} %, by the arrival seeds of the search."
         )
-    paragraphs += [group_out_text(best), apart_text(report)]
+    paragraphs += [group_out_text(best)]
     if validations:
         times = "once" if validations == 1 else f"{validations} times"
         paragraphs.append(

@@ -5,13 +5,12 @@ All of it follows from the outcomes in the journal and the report: no model is a
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 
 from archive.champion import Rule, within
-from archive.elite import Elite
-from archive.proposal import MODEL, POLISH, SEED, Outcome
+from archive.elite import SEED, Elite
+from archive.proposal import MODEL, POLISH, Outcome
 from evolve.output.columns import figures, words
 from evolve.output.printing import Block, Code, page
 from evolve.output.table import Table, row
@@ -132,7 +131,6 @@ def _recommendation(
     report: RunReport, best: Elite, near: Sequence[Elite], rule: Rule, kept: int, by_id: dict[int, Outcome]
 ) -> list[Block]:
     """The program to take, and the reason. `near` are those within the distance of `rule`, of `kept` in the archive."""
-    competing = math.ceil(rule.nearer * len(near)) if report.apart_pct else len(near)
     least = min(near, key=lambda e: (rule.selection_score(e), e.id))
     if least.id == best.id:
         price = f"No program that competes has a lower {LEAST[rule.by]}: its own is {rule.selection_score(best):.2f}."
@@ -150,8 +148,7 @@ def _recommendation(
     return [
         f"**Program {best.id}**: {_origin(best, by_id)}, with {_size(best)}. {_descent(best, by_id)}".rstrip(),
         f"Why: the champion is {rule_text(rule, best.consistent)}. Of {counted(kept, 'program')} in the archive "
-        f"{len(near)} {'is' if len(near) == 1 else 'are'} that near the lowest, {competing} of them "
-        f"{'competes' if competing == 1 else 'compete'}, and none of these is smaller. {price}",
+        f"{len(near)} {'competes' if len(near) == 1 else 'compete'}, and none of these is smaller. {price}",
         "These errors are in sample: program and constants were chosen with these runs in sight.",
         Code("\n".join(commands), "sh"),
     ]

@@ -116,7 +116,6 @@ class RunReport:
     predicted_mean: Means = field(default_factory=dict)
     best_seed: Elite | None = None  # the seed program with the lowest mean error
     front: Sequence[Elite] = ()
-    apart_pct: Mapping[int, float] = field(default_factory=dict)  # by id, see evaluator.ensemble.apart_pct
     baselines: Mapping[str, Sequence[Errors]] = stored(  # fitted to this data, by name
         default_factory=dict, old=("known",), read=_by_name, write=_by_name_json
     )

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from archive.elite import Elite
-from archive.proposal import SEED
+from archive.elite import SEED, Elite
 from archive.score import Errors
 from evaluator.baselines import BASELINES, ONE_SET
 from evolve.output.columns import figures, words, wrapped
@@ -22,7 +21,7 @@ from evolve.run.folder import is_run, open_run
 from evolve.run.use import FITTED, NEW
 from evolve.summary.llm import lines
 from evolve.summary.result import RunReport, errors_of
-from evolve.summary.sentences import apart_text, cascade_text, gap_text, group_out_text, inconsistent_text, rule_text
+from evolve.summary.sentences import cascade_text, gap_text, group_out_text, inconsistent_text, rule_text
 from simulator.common.json import JsonObject
 from simulator.common.text import counted
 from simulator.language.bounds import at_bounds
@@ -100,7 +99,7 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
 def _print_search(report: RunReport, best: Elite) -> None:
     """Print the rule for the champion, its distance from other programs, the Pareto front, and the use of time."""
     prose(f"The champion is {rule_text(report.rule, best.consistent)}.")
-    prose("\n".join(text for text in (group_out_text(best), apart_text(report), gap_text(report)) if text))
+    prose("\n".join(text for text in (group_out_text(best), gap_text(report)) if text))
     shown = thinned(report.front, best)
     show(front_table(shown, "Pareto front", best))
     if len(shown) < len(report.front):

@@ -11,7 +11,6 @@ from archive.archive import Archive
 from archive.champion import champion
 from archive.elite import Elite
 from archive.proposal import Outcome
-from evaluator.ensemble import final_champion
 from evolve.output.terminal import command, warn, warn_once
 from evolve.run.folder import RunFolder, archive_of, open_run
 from evolve.run.program import Source, source_of, with_true_names
@@ -95,7 +94,7 @@ def champion_of(run: RunFolder, members: Sequence[Elite]) -> Elite | None:
     form = _trusted_form(run) if run.shipped else None
     if same := [e for e in members if e.key == form]:
         return champion(same, run.config.score.rule)
-    return final_champion(members, run.config.score.rule)
+    return champion(members, run.config.score.rule)
 
 
 def _trusted_form(run: RunFolder) -> str | None:

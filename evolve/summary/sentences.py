@@ -10,7 +10,7 @@ from evolve.summary.result import RunReport
 from simulator.common.text import counted
 
 # The selection score of a rule, in words.
-LEAST = {"mean_error": "mean error", "group_out": "average of mean error and group-out"}
+LEAST = {"mean_error": "mean error", "group_out": "leave-group-out error"}
 
 
 def inconsistent_text(report: RunReport) -> str:
@@ -28,14 +28,12 @@ def inconsistent_text(report: RunReport) -> str:
 
 def rule_text(rule: Rule, consistent: bool = True) -> str:
     """The rule for a champion, in words. consistent: True if a scored program is; otherwise all programs compete."""
-    nearest = f", in the {100 * rule.nearer:g} % of these nearest to the median of near-optimal programs,"
-    nearer = nearest if rule.nearer < 1.0 else ""
     which = (
         " that contradict no datasheet" if consistent else ", all of which contradict a datasheet or measured kernels"
     )
     return (
-        f"the simplest program within {100 * rule.within:g} % of the lowest {LEAST[rule.by]}{nearer} among those "
-        f"with no experiment above {rule.worst_pct:g} % E2E{which}; without such a program, that limit is dropped"
+        f"the simplest program not worse than the one with the lowest {LEAST[rule.by]}, nor than the best seed, among "
+        f"those with no experiment above {rule.worst_pct:g} % E2E{which}; without such a program, that limit is dropped"
     )
 
 
@@ -44,23 +42,10 @@ def group_out_text(best: Elite) -> str:
     if best.group_out is None:
         return ""
     return (
-        f"Leave-group-out error: {best.group_out:.2f} % on the worst quarter of the runs. Each model, TP degree, "
-        "architecture and GPU type was left out of the fit in turn (or each run, if all runs are alike). The search "
-        "chose the form with all runs in sight; `evolve validate` repeats that choice, too."
-    )
-
-
-def apart_text(report: RunReport) -> str:
-    """The distance of champion and Pareto front from other near-optimal programs where nothing was measured."""
-    if report.champion is None or not report.apart_pct:
-        return ""
-    ours, near = report.apart_pct[report.champion.id], report.apart_pct.values()
-    others = "no other program is within the rule"
-    if len(near) > 1:
-        others = f"those of the {len(near)} programs within the rule differ by {min(near):.1f} to {max(near):.1f} %"
-    return (
-        "On deployments without measurements (known models on 1 to 8 GPUs), the champion's step times differ by "
-        f"{ours:.1f} % from the median of near-optimal programs; {others}."
+        f"Leave-group-out error: {best.group_out:.2f} %, a mean over cells (model, GPU, type of weights). Each model, "
+        "GPU, type of weights, degree and kind of parallelism, version and source was left out of the fit in turn (or "
+        "each run, if all runs are alike). The search chose the form with all runs in sight; `evolve validate` repeats "
+        "that choice, too."
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from archive.elite import Elite
+from archive.elite import SEED, Elite
 from archive.population import Population
-from archive.proposal import POLISH, SEED, Outcome
+from archive.proposal import POLISH, Outcome
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 

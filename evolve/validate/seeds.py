@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from archive.elite import Elite
-from archive.proposal import SEED
+from archive.elite import SEED, Elite
 from archive.score import Errors
 from evaluator.score import summarise
 from evolve import __version__

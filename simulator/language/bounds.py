@@ -4,8 +4,9 @@ No kernel beats the datasheet. So in step_time a pure number that multiplies a t
 (or its product with the number next to it is), and one that divides such a time, an efficiency, is at most 1. Where the
 sum already has the bare time, a multiple added to it is at least 0. So is every other constant, except divisors: x/0 is
 0, which is no limit of small values. A pure number that alone multiplies the time of a measured kernel corrects a
-measurement: it is between 0.5 and 2. One that adds that time again in steps without a captured graph is at most 1: the
-shipped runs have too few such steps to determine it. The normal form decides, not the spelling.
+measurement: it is between 0.5 and 2. One that multiplies it and switches, such as a type of weights or a generation of
+GPUs, adjusts it there: by -0.3 to 1 times that time, and in steps without a captured graph only upwards. The normal
+form decides, not the spelling.
 
 The author of a program's text may have seen runs that a fit does not. A search refuses narrow bounds (`too_narrow`).
 """
@@ -21,7 +22,7 @@ from simulator.language.guarded import POW_LIMIT
 from simulator.language.infer import infer
 from simulator.language.ir import Call, Const, Function, Program, nodes, walk
 from simulator.language.normal import BRANCHES, Monomial, Normal, Polynomial, unexpanded
-from simulator.schema import KERNELS, PHYSICAL, READABLE
+from simulator.schema import KERNELS, PHYSICAL, READABLE, marked
 
 Bounds = tuple[float, float]
 
@@ -29,9 +30,12 @@ LEAST_SPAN = 10.0  # ratio of the bounds of a constant that a search accepts in 
 LEAST_EFFICIENCY = 0.01  # share of the datasheet
 LEAST_DIVISOR = 1e-9  # in its own unit
 KERNEL_FACTOR = (0.5, 2.0)  # of a measured kernel
-EAGER_FACTOR = (0.0, 1.0)  # of a measured kernel's time, added in steps without a captured graph
-# Prior of the factor of a measured kernel, as a standard deviation from 1: captured graphs run a little faster than
-# single calls, other versions of a kernel a little slower.
+ADJUSTMENT = (-0.3, 1.0)  # of a measured kernel's time, added where switches are 1
+EAGER_ADJUSTMENT = (0.0, 1.0)  # in steps without a captured graph
+UNCAPTURED, MIXED = "b.uncaptured", "b.mixed"
+SWITCHES = frozenset((UNCAPTURED, MIXED, *(f.key for f in marked("switch"))))
+# Prior of the factor of a measured kernel, as a standard deviation from 1, and of an adjustment from 0: captured graphs
+# run a little faster than single calls, other versions of a kernel a little slower.
 KERNEL_DEVIATION = 0.1
 # The fields that make a time of a field per token or pair, and a datasheet time of a quantity of work.
 _PER = {f.key: f.times for f in READABLE.values() if f.times}
@@ -139,19 +143,29 @@ def kernel_factors(program: Program) -> tuple[bool, ...]:
     return tuple(flags)
 
 
+def kernel_adjustments(program: Program) -> tuple[bool, ...]:
+    """bool[theta]: True for a constant that only adjusts measured kernels where switches are 1."""
+    flags: list[bool] = []
+    for f in program.functions:
+        names = _adjustments(*unexpanded(f)) if f.name == "step_time" else set()
+        flags += [c.name in names for c in f.constants]
+    return tuple(flags)
+
+
 def _kernel_factors(normal: Normal, root: Polynomial) -> set[str]:
     """Constants that occur only as `constant * time of measured kernels`, where that time does not occur bare."""
     return _alone(normal, root, lambda m: _kernel_time(normal, m))
 
 
-def _eager_factors(normal: Normal, root: Polynomial) -> set[str]:
-    """The same for `constant * time of measured kernels * b.uncaptured`."""
+def _adjustments(normal: Normal, root: Polynomial, eager: bool = False) -> set[str]:
+    """The same for `constant * time of measured kernels * switches`. `eager`: those with UNCAPTURED among these."""
 
-    def eager(m: Monomial) -> bool:
-        rest = tuple((i, power) for i, power in m if (normal.atoms[i].name, power) != ("b.uncaptured", 1))
-        return len(rest) == len(m) - 1 and _kernel_time(normal, rest)
+    def adjusts(m: Monomial) -> bool:
+        rest = tuple((i, power) for i, power in m if normal.atoms[i].name not in SWITCHES or power != 1)
+        of = {normal.atoms[i].name for i, _ in m}
+        return len(rest) < len(m) and _kernel_time(normal, rest) and (not eager or UNCAPTURED in of)
 
-    return _alone(normal, root, eager)
+    return _alone(normal, root, adjusts)
 
 
 def _alone(normal: Normal, root: Polynomial, wanted: Callable[[Monomial], bool]) -> set[str]:
@@ -207,9 +221,11 @@ def _limits_of(function: Function) -> tuple[BoundLimit, ...]:
                 if low > limits[name].low:
                     limits[name] = replace(limits[name], low=low, why_low=_DATASHEET)
         kernel = BoundLimit(*KERNEL_FACTOR, _KERNEL.format("half"), _KERNEL.format("twice"))
-        eager = BoundLimit(*EAGER_FACTOR, _NOT_NEGATIVE, "a kernel's time once more")
+        adjustment = BoundLimit(*ADJUSTMENT, "0.7 times the kernel's time", "a kernel's time once more")
         limits |= dict.fromkeys(_kernel_factors(normal, root), kernel)
-        limits |= dict.fromkeys(_eager_factors(normal, root), eager)
+        limits |= dict.fromkeys(_adjustments(normal, root), adjustment)
+        eager = replace(adjustment, low=EAGER_ADJUSTMENT[0], why_low=_NOT_NEGATIVE)
+        limits |= dict.fromkeys(_adjustments(normal, root, eager=True), eager)
     annotated = "as annotated"
     return tuple(
         limits[c.name] if c.bounds is None else BoundLimit(*c.bounds, annotated, annotated) for c in function.constants

@@ -20,7 +20,9 @@ from simulator.serving.traces.formats import is_trace
 from simulator.serving.traces.read import files_beside
 from simulator.serving.workload_entry import NO_FILES, Files
 
-BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")
+BUNDLED = ("experiments_h100.yaml", "experiments_h100_further.yaml")  # requests that come at a rate
+SERVING = "experiments_serving.yaml"  # of a fixed number of clients
+FILES = (*BUNDLED, SERVING)
 STEPS = "steps_h100.parquet"  # measured scheduler steps of three bundled runs
 BEGIN = "begin with `version: 1` and `experiments:`"
 # keys of a configuration of `evolve run`, by which a file of one is recognised
@@ -47,12 +49,12 @@ def load_experiments(path: Path) -> list[Experiment]:
 
 
 def load_specs(name: str) -> list[Spec]:
-    """The specs of a bundled file (a name of BUNDLED) or another one, which comes first.
+    """The specs of a bundled file (a name of FILES) or another one, which comes first.
 
     Raises InputError for anything wrong with the file, and for what cannot be meant in it.
     """
     path = Path(name)
-    raw = shipped(name) if name in BUNDLED and not path.exists() else _parsed(path)
+    raw = shipped(name) if name in FILES and not path.exists() else _parsed(path)
     return specs_from_mapping(raw, name, files_beside(path))
 
 
@@ -120,13 +122,13 @@ def source_runs(name: str) -> dict[str, str]:
 
 
 def bundled_experiments() -> list[Experiment]:
-    """The runs the project trains on: both shipped files, in order."""
+    """The shipped runs of requests that come at a rate, in order."""
     return [e for name in BUNDLED for e in bundled_file(name)]
 
 
 @cache
 def bundled_file(name: str) -> tuple[Experiment, ...]:
-    """The runs of one shipped file (a name of BUNDLED)."""
+    """The runs of one shipped file (a name of FILES)."""
     return tuple(experiments_from_mapping(shipped(name), name, models=model_table()))
 
 

@@ -28,7 +28,7 @@ def _hopper(gpu: Gpu) -> bool:
     return _named(gpu, "h100", "h200")
 
 
-def _blackwell(gpu: Gpu) -> bool:
+def is_blackwell(gpu: Gpu) -> bool:
     """True for those of data centres, compute capability 10."""
     return _named(gpu, "b200", "b300")
 
@@ -42,7 +42,7 @@ def _large_but_a100(gpu: Gpu) -> bool:
 
 
 def _fusing(gpu: Gpu) -> bool:
-    return _hopper(gpu) or _blackwell(gpu)
+    return _hopper(gpu) or is_blackwell(gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ DEFAULTS = (
     # From 0.10 on the most that twice max_num_seqs may reach.
     Default("cudagraph_capture_max", (0, 8, 0), 512, _CONFIG),
     Default("cudagraph_capture_max", (0, 10, 0), 512, _CONFIG, 20628),
-    Default("cudagraph_capture_max", (0, 28, 0), 512, _CONFIG, 49390, there=1024, on=_blackwell),
+    Default("cudagraph_capture_max", (0, 28, 0), 512, _CONFIG, 49390, there=1024, on=is_blackwell),
     Default("cudagraph_mode", (0, 8, 0), "piecewise", _COMPILATION),
     Default("cudagraph_mode", (0, 11, 0), "full_and_piecewise", _COMPILATION, 25444),
     Default("async_scheduling", (0, 8, 0), False, _CONFIG),
@@ -161,6 +161,7 @@ def facts_of_engine(engine: Engine) -> dict[str, float]:
     return {
         "dp": float(engine.data_parallel),
         "ep": float(engine.expert_parallel),
+        "is_spread": float(engine.expert_parallel > 1),
         "pp": float(engine.pipeline_parallel),
         "gpus": float(engine.gpus),
         "cudagraph_capture_max": float(engine.cudagraph_capture_max or 0),

@@ -20,7 +20,15 @@ from simulator.model.formats import FP8_BLOCK, IN_16, Formats
 from simulator.model.omissions import KV_IN_16, affecting
 from simulator.model.quantization import cache_asked_by
 from simulator.model.terms import REMEDY, flat_config
-from simulator.serving.defaults import CACHE_SINCE, SHIPPED, facts_of_engine, issue_us, settled, version_of
+from simulator.serving.defaults import (
+    CACHE_SINCE,
+    SHIPPED,
+    facts_of_engine,
+    is_blackwell,
+    issue_us,
+    settled,
+    version_of,
+)
 from simulator.serving.engine import KV_CACHE_BYTES, STANDARD, WEIGHTS, Engine
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
@@ -35,6 +43,7 @@ RESERVED_GIB = 0.8
 HOST_KV_BYTES = 2  # of an element of the KV cache, as the host counts
 HOST_ACTIVATION_BYTES = 2
 WINDOWS_MOST = 8.0 * GIB  # bytes set aside for windows; more is counted by the token
+FEW_BITS = 8.0  # of a weight with its share of the scales; types of 4 bits have at most 5
 BLOCK = 128  # rows and columns of a block of weights in fp8 (vllm/model_executor/layers/quantization/fp8.py)
 INTERLEAVE = "interleave_moe_layer_step"
 
@@ -96,6 +105,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "tp_log2": math.log2(tp),
         "is_moe": a.moe_layers > 0,
         "is_fp8": a.is_fp8,
+        "is_4bit": a.weights.bits < FEW_BITS,
+        "is_widened": a.weights.bits < FEW_BITS and (a.weights.name.startswith("int") or not gpu.fp4_tflops),
+        "is_blackwell": is_blackwell(gpu),
         "sampling_sort": model.sampling.sorts,
         "repetition_penalty": model.sampling.penalises,
         "kv_blocks": blocks,

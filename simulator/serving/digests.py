@@ -25,7 +25,7 @@ LATER = (
     *("expert_routing", "prefill_schedule_interval"),
 )
 """Settings that earlier releases did not have."""
-FOLLOW = ("window", "issue_us")
+FOLLOW = ("window", "issue_us", "is_4bit", "is_widened", "is_blackwell")
 """Fields that earlier releases did not have, which follow from the model's config.json and the GPU."""
 
 

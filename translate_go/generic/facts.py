@@ -63,6 +63,9 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
     "tp_log2": "<name>Log2(m.tp)",
     "is_moe": "<name>Flag(m.moeLayers > 0)",
     "is_fp8": "<name>Flag(m.isFp8)",
+    "is_4bit": "<name>Flag(m.weightBits < 8)",
+    "is_widened": "<name>Flag(m.weightBits < 8)",
+    "is_blackwell": "<name>Flag(m.isBlackwell)",
     "sampling_sort": "<name>Flag(m.sampling.Sorts)",
     "repetition_penalty": "<name>Flag(m.sampling.Penalises)",
     "window": "float64(m.window)",
@@ -87,7 +90,7 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
     "allreduce_rms_fusion": "<name>Flag(m.allreduceRmsFusion && m.tp > 1)",
 }
 # Its library has one rank of one stage.
-FACTS |= {"dp": "1", "ep": "1", "pp": "1", "gpus": "tp"}
+FACTS |= {"dp": "1", "ep": "1", "is_spread": "0", "pp": "1", "gpus": "tp"}
 # What the host does not know of the engine: option, its type, and its meaning if it is not left out.
 ENGINE = (
     ("KvCpuOffload", "bool", "the engine offloads KV cache to CPU memory"),
@@ -116,6 +119,7 @@ class HostUse:
     sampling: bool
     windows: bool
     issue: bool
+    blackwell: bool
     tied: bool
     engine: tuple[tuple[str, str, str], ...]
     curves: tuple[str, ...]
@@ -137,6 +141,7 @@ def host_use(facts: Sequence[str], curves: Sequence[str]) -> HostUse:
         sampling="m.sampling" in text or "sampler" in curves,
         windows=bool({"decode_per_token", "window_per_token", "prefill_per_pair"} & {*curves}) or "window" in facts,
         issue="issue_us" in facts,
+        blackwell="is_blackwell" in facts,
         tied="embeddings" in text,
         engine=tuple(row for row in ENGINE if f"m.{_local(row[0])}" in text),
         curves=tuple(curves),
@@ -170,7 +175,7 @@ def _locals_of(facts: Sequence[str]) -> dict[str, str]:
 def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host) -> str:
     """The text of the file: the model read from the host's configuration, and the deployment made of it."""
     parts = [_model(use, host)]
-    if use.link or use.curves or use.issue:
+    if use.link or use.curves or use.issue or use.blackwell:
         parts.append(_known_gpus(use, host))
     if use.sampling:
         parts += [_TEXT["sampling_type"], _known_models(host)]
@@ -203,6 +208,7 @@ def _model(use: HostUse, host: Host) -> str:
         (use.link, "linkBytesPerUs float64"),
         (use.sampling, "sampling <Name>Sampling"),
         (use.issue, "issueUs float64"),
+        (use.blackwell, "isBlackwell bool"),
         (use.tied, "tied bool"),
         *((True, f"{_local(option)} {kind}") for option, kind, _ in use.engine),
         (bool(use.curves), "tables *<name>Tables"),
@@ -214,8 +220,9 @@ def _model(use: HostUse, host: Host) -> str:
     parts = [
         (True, _TEXT["model"].replace("<fields>", fields).replace("<integer>", integer)),
         (use.peaks, _TEXT["peaks"]),
-        (use.link or use.issue or bool(use.curves), "\tgpu := <name>GPUOf(hw.GPU)"),
+        (use.link or use.issue or use.blackwell or bool(use.curves), "\tgpu := <name>GPUOf(hw.GPU)"),
         (use.issue, _TEXT["issue"].replace("<default>", digits(ISSUE_US))),
+        (use.blackwell, "\tm.isBlackwell = gpu.isBlackwell"),
         (use.link, _TEXT["link"].replace("<needed>", unknown)),
         (use.sampling, _TEXT["sampling"]),
         (use.windows, _TEXT["windows"]),
@@ -229,15 +236,17 @@ def _model(use: HostUse, host: Host) -> str:
 
 def _known_gpus(use: HostUse, host: Host) -> str:
     rows = []
-    for gpu in host.gpus if use.link or use.issue else host.measured:
+    for gpu in host.gpus if use.link or use.issue or use.blackwell else host.measured:
         cells = [f"[]string{{{', '.join(map(quoted, gpu.names))}}}"]
         cells += [digits(gpu.link_gb_per_s)] if use.link else []
         cells += [digits(gpu.issue_us)] if use.issue else []
+        cells += [str(gpu.blackwell).lower()] if use.blackwell else []
         cells += [f"&{variable(gpu.kernels)}" if gpu.kernels else "nil"] if use.curves else []
         rows.append(f"{{{', '.join(cells)}}},")
     fields = ["\tnames []string"]
     fields += ["\n\tlinkGBPerS float64 // in one direction"] if use.link else []
     fields += ["\n\tissueUs float64 // time that a host needs to issue a captured step"] if use.issue else []
+    fields += ["\n\tisBlackwell bool // that generation, in data centres"] if use.blackwell else []
     fields += ["\n\ttables *<name>Tables // measured kernels"] if use.curves else []
     return _TEXT["known_gpus"].replace("<fields>", "\n".join(fields)).replace("<rows>", indented(rows))
 

@@ -25,13 +25,14 @@ def host_name(names: Sequence[str]) -> str:
 class KnownGpu:
     """A GPU under all its names.
 
-    issue_us: time that a host needs to issue a captured step. kernels: its tables of measured kernels, "" if it has
-    none.
+    issue_us: time that a host needs to issue a captured step. blackwell: True for that generation in data centres.
+    kernels: its tables of measured kernels, "" if it has none.
     """
 
     names: tuple[str, ...]
     link_gb_per_s: float  # in one direction
     issue_us: float
+    blackwell: bool = False
     kernels: str = ""
 
 

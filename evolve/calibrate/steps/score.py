@@ -27,7 +27,7 @@ from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.opcodes import assemble
 from simulator.language.unparse import unparse
-from simulator.serving.bundled import BUNDLED
+from simulator.serving.bundled import FILES
 from simulator.serving.digests import data_hash, measurement_digest
 from simulator.serving.splits import SPLITS
 
@@ -169,7 +169,7 @@ def fitted_on(source: Source, sources: Sources) -> FittedOn:
     steps = set(record.steps.runs.values()) if record.steps else set()
     # Runs are recognised by what was measured, as their names may differ. The record of a run's program has no digests:
     # its experiments are taken as the shipped ones of that name.
-    digests = record.measured or {e.id: measurement_digest(e) for e in experiments_of(BUNDLED)}
+    digests = record.measured or {e.id: measurement_digest(e) for e in experiments_of(FILES)}
     means = {digests[name] for name in record.fitted if digests.get(name)}
     return FittedOn(
         tuple(run.experiment.id for run in sources.runs if run.steps.digest() in steps),

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archive.archive import Archive
-from archive.elite import Elite
+from archive.elite import SEED, Elite
 from archive.population import Population
-from archive.proposal import SEED, Proposal, is_outcome
+from archive.proposal import Proposal, is_outcome
 from evaluator.assess import NO_LIMITS
 from evolve import __version__
 from evolve.output.progress import Line

@@ -15,9 +15,9 @@ from string import Template
 
 import numpy as np
 
-from archive.elite import Elite
+from archive.elite import SEED, Elite
 from archive.population import Population
-from archive.proposal import POLISH, SEED, Outcome
+from archive.proposal import POLISH, Outcome
 from evaluator.assess import Scored
 from evolve.output.table import number
 from evolve.run.config import Config

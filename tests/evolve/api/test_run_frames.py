@@ -13,9 +13,9 @@ import tiny_world
 from paths import ROOT
 
 from archive.archive import Archive
+from archive.champion import champion as champion_of
 from archive.elite import Elite
 from archive.proposal import OLD_STAGES
-from evaluator.ensemble import final_champion
 from evolve.inspect.lists import archive_json
 from evolve.output.frames import frame
 from evolve.run.folder import RunFolder, open_run
@@ -64,7 +64,7 @@ class World:
 def world(request: pytest.FixtureRequest, tiny_run: Path) -> World:
     run = open_run(tiny_run if request.param == "tiny" else SHIPPED)
     archive = run.archive()
-    champion = final_champion(archive.members(), run.config.score.rule)
+    champion = champion_of(archive.members(), run.config.score.rule)
     programs = frame(PROGRAMS, program_rows(run.outcomes(), archive, champion))
     return World(run, archive, json.loads(json.dumps(archive_json(Searched(run, run.outcomes())))), programs)
 

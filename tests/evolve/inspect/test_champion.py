@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from console import EVOLVE
 
+from archive.champion import champion
+from archive.elite import SEED
 from archive.journal import unchecked
-from archive.proposal import SEED
-from evaluator.ensemble import final_champion
 from evaluator.judge.physics import hardware_of, physics
 from evaluator.score import errors, predictions, score_set
 from evolve.inspect.check import check
@@ -60,7 +60,7 @@ def test_the_recorded_search_chose_it() -> None:
     patient = replace(both, search=replace(both.search, patience=200))
     assert replace(run.config, score=later, llm=both.llm) == patient  # no language model was asked
     assert run.about.data == RECORD["data"] and list(run.about.fitted) == [e.id for e in FITTED]
-    best = final_champion(run.archive().members(), run.config.score.rule)
+    best = champion(run.archive().members(), run.config.score.rule)
     assert best is not None and best.id == RECORD["found"]["proposal"]
     program, chosen = load("champion").program, parse(best.text)
     assert program.theta == chosen.theta and key(program) == key(chosen)  # its constants have other names
@@ -76,7 +76,7 @@ def test_the_recorded_journal_is_whole_and_gives_the_population_that_has_the_cha
     population = first_population(run.config)
     for outcome in outcomes:
         population.tell(outcome)
-    best = final_champion(population.archive.members(), population.rule)
+    best = champion(population.archive.members(), population.rule)
     assert best is not None and best.id == RECORD["found"]["proposal"] and best in population.archive.members()
     assert population.fitted == CANDIDATES and population.proposals == len(lines)
     scored = sum(line["verdict"] == "scored" for line in lines)

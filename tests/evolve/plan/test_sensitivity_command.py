@@ -213,7 +213,7 @@ def test_the_mean_field_has_whole_prompts_without_chunked_prefill(tmp_path: Path
         engine = {"max_num_batched_tokens": 4096, "chunked_prefill": chunked, "prefix_caching": False}
         load_ = {"prompt_len": 4000, "stages": [{"rate": 0.5, "duration_s": 30}]}
         e = deploy(world(tmp_path, "dense-chat", workload=load_, **engine))
-        stages = stages_of([e], [load_of(e, 0)])
+        stages = stages_of(e, load_of(e, 0))
         chunks.append(shape(stages.table[0], stages.bins[0], False)[2])
     assert chunks == [2.0, 1.0]
 

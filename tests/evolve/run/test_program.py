@@ -12,8 +12,8 @@ import tiny_world
 from commands import Capsys, evolve
 from paths import ROOT
 
-from archive.elite import example
-from archive.proposal import MODEL, SEED
+from archive.elite import SEED, example
+from archive.proposal import MODEL
 from evolve.run.folder import open_run
 from evolve.run.program import load, seed_names, with_true_names, write_program
 from evolve.run.trust import TRUST_FILE, trust_file, trust_of

@@ -19,7 +19,7 @@ from console import EVOLVE, kill, wait_for
 from paths import ROOT
 from tiny_world import BRIEF, ONE, copy, lines, run, write, written
 
-from archive.proposal import SEED
+from archive.elite import SEED
 from evaluator import assess
 from evaluator.fit.fit import polish
 from evolve.cli import run_command

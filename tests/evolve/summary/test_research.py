@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archive.champion import Rule
-from archive.elite import Elite
-from archive.proposal import MODEL, POLISH, SEED, Outcome, Proposal, Rejected, Review
+from archive.elite import SEED, Elite
+from archive.proposal import MODEL, POLISH, Outcome, Proposal, Rejected, Review
 from evolve.summary.recommendation import conclusions
 from evolve.summary.research import (
     FILE,

@@ -10,7 +10,7 @@ import tiny_world
 from commands import Capsys, evolve
 from paths import ROOT
 
-from evaluator.ensemble import final_champion
+from archive.champion import champion
 from evolve.draw.view.followed import Followed
 from evolve.run.program import with_true_names
 from evolve.summary.searched import searched
@@ -79,5 +79,5 @@ def test_the_shipped_runs_champion_is_the_one_that_the_rule_chooses() -> None:
     """Its trust file names the champion's form, which spares the comparison that is made here."""
     shipped = searched(SHIPPED)
     assert shipped.report is None and shipped.run.shipped
-    best = final_champion(shipped.archive.members(), shipped.run.config.score.rule)
+    best = champion(shipped.archive.members(), shipped.run.config.score.rule)
     assert best and shipped.champion == with_true_names(best)
