@@ -43,7 +43,7 @@ def step_time(
     prompt_token: us/token = 0.0,
     mixed: us = 0.0,
     mixed_moe_layer: us = 0.0,
-    launch: us = 0.0,
+    launch: us[0, 20] = 0.0,
 ):
     kernels = (
         gemm * (b.kernel_gemm_us + b.kernel_router_us)

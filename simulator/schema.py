@@ -43,7 +43,6 @@ MARKS = {
     "correction": "proposals correct measured kernels by it, beside sizes and switches",
     "size": "a scale that corrects measured kernels, at most one in a term",
     "switch": "a scale that is 0 or 1 and corrects measured kernels",
-    "eager": "kernels of many small launches, which may take longer without a captured graph",
     "queueing": "offered to queueing_time where kernels are measured",
     "step_only": "a scale that queueing_time is not offered",
     "no_cost": "of a limit or setting of the engine, left out by proposals: constant or confounded in the shipped runs",
@@ -157,16 +156,16 @@ b.kernel_gemm_us (us): measured matrix products of all layers (without routed ex
   curve gemm at b.graph_tokens
 b.kernel_elementwise_us (us): norms, rotary embeddings, cache writes and activations of all layers: datasheet, a
     launch each
-  curve elementwise at b.graph_tokens; eager
+  curve elementwise at b.graph_tokens
 b.kernel_small_us (us): launches around routed experts, quantization of activations, norms of queries and keys of all
     layers: counted
-  curve small at b.graph_tokens; eager
+  curve small at b.graph_tokens
 b.kernel_moe_us (us): measured routed experts of all layers in 16 bits, else 0. At the true tokens: padding is all
     alike and touches no experts of its own
-  curve moe at b.all_tokens; eager
+  curve moe at b.all_tokens
 b.kernel_moe_quantized_us (us): measured routed experts of all layers with quantized weights, which are other kernels;
     else 0
-  curve moe_quantized at b.all_tokens; eager
+  curve moe_quantized at b.all_tokens
 b.kernel_router_us (us): measured routers of all layers
   curve router at b.graph_tokens; plain
 b.kernel_allreduce_us (us): measured all-reduces, two a layer; 0 at tp 1

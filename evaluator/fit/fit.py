@@ -39,6 +39,7 @@ KERNELS = """
 def step_time(b, s, *, kernels: one = 1.0, base: us = 500.0): return kernels * b.kernel_us + base
 def queueing_time(r, s, *, base: us = 5000.0): return base
 """
+REFERENCE = resources.files("seeds").joinpath("terms.py").read_text("utf-8")
 CORRECTIONS = 3  # replays of all experiments, at most
 NEGLIGIBLE = 1e-6  # relative error, of all stages together, below which a constant is left out
 # Irregularity of loads (replayed.irregularity) above which a search fits them by replays alone, which takes ten times
@@ -72,9 +73,25 @@ def fit_set(experiments: Sequence[Experiment], in_steps: bool = False) -> FitSet
     """
     loads, stages, noise, ratio, cells = zip(*map(_prepared, experiments), strict=True)
     steady = np.array([in_steps and _steady(e) for e in experiments])
-    return FitSet(
-        tuple(experiments), joined(stages), loads, np.concatenate(noise), np.concatenate(ratio), cells, steady
-    )
+    figures = np.concatenate(noise), np.concatenate(ratio), cells
+    data = FitSet(tuple(experiments), joined(stages), loads, *figures, np.zeros_like(steady))
+    return replace(data, ratio=_ratio_in_steps(data, steady), in_steps=steady) if steady.any() else data
+
+
+def _ratio_in_steps(data: FitSet, steady: np.ndarray) -> np.ndarray:
+    """The data's ratio, of steady runs with measured kernels by a replay of every kernel with its factor.
+
+    The schedules of candidates are nearer to that of REFERENCE, fitted to all runs, than to that of a law for each run.
+    """
+    kept = [i for i in np.flatnonzero(steady).tolist() if has_curves(data.experiments[i].facts)]
+    if not kept:
+        return data.ratio
+    some = data.subset(kept)
+    problem = problem_of(complete(parse(REFERENCE)), some)
+    phi = problem.rounded(linear(problem, problem.start, some.ratio, problem.scales(problem.start), True))
+    ratio = data.ratio.copy()
+    ratio[np.concatenate(data.stages_at(kept))] = ratio_of(problem, phi, problem.replay(phi, True))
+    return ratio
 
 
 def _steady(e: Experiment) -> bool:

@@ -26,7 +26,7 @@ from evaluator.fit.gauss_newton import HUBER, Goal
 from evaluator.fit.problem import KERNEL_TAIL, Problem, Scales, with_slopes
 from simulator.common.streams import stream
 from simulator.language.affine import affine
-from simulator.language.ir import Compare, Const, Expr, Function, Let, Local, Node, Program, nodes, walk
+from simulator.language.ir import Call, Compare, Const, Expr, Function, Let, Local, Node, Program, nodes, walk
 from simulator.language.measure import conditionals
 
 STEPS = 24  # of Gauss-Newton, at most
@@ -178,13 +178,20 @@ def _finite_or_worst(value: float) -> float:
 
 
 def not_smooth(program: Program) -> np.ndarray:
-    """The positions in theta of the constants that are not affine and whose effect may not be smooth."""
+    """The positions in theta of the constants that are not affine and whose effect may not be smooth, or that bend it:
+    thresholds and exponents."""
     many = conditionals(program)
     flags = []
     for f in program.functions:
-        outer = set(affine(f).outer) if many else set()
-        flags += [c.name in outer and (many > MOST_CONDITIONALS or c.name in _in_conditions(f)) for c in f.constants]
+        outer, bending = set(affine(f).outer), _in_conditions(f) | _exponents(f)
+        flags += [c.name in outer and (many > MOST_CONDITIONALS or c.name in bending) for c in f.constants]
     return np.flatnonzero(flags)
+
+
+def _exponents(function: Function) -> set[str]:
+    """The names of the constants that are exponents."""
+    powers = [n.args[1] for n in nodes(function) if isinstance(n, Call) and n.name == "pow"]
+    return {power.name for power in powers if isinstance(power, Const)}
 
 
 def _in_conditions(function: Function) -> set[str]:

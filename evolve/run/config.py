@@ -78,6 +78,7 @@ class SearchSettings:
     fit: str = "auto"  # the method that fits the constants of every candidate, one of FITS
     prune_above: float = 1.25  # times the mean error of its cell's best: refused if more by the mean field; 0: never
     limit_s: float = 600.0  # of an assessment, tried twice; what takes longer is rejected; 0: none
+    trim: bool = True  # drop terms of the champion that do not earn their place on runs left out, at the end
     finalists: int = 2  # best programs whose constants CMA-ES polishes on the replays at the end; 0: none
     grid: bool = True  # parents come from the MAP-Elites cells too, not only from the survivors of NSGA-II
     bandit: bool = True  # chances of the operators follow what they improved

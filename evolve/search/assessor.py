@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from archive.elite import Elite
+from archive.elite import SEED, Elite
 from archive.proposal import DUPLICATE, TIMEOUT, Form, Outcome, Proposal, Rejected
 from evaluator.assess import AssessLimits, Scored, form_of, read
 from evolve.run.config import Config
@@ -15,7 +15,9 @@ from evolve.search.pool.process import TookTooLong
 from evolve.search.vocabulary import field_set
 from evolve.search.workers import Timed, Workers
 from simulator.language.ir import Program
-from simulator.language.measure import features
+from simulator.language.measure import Caps, features
+
+UNLIMITED = Caps(operations=10**9, conditionals=10**9, constants=10**9)
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Live:
     def begin(self, proposal: Proposal, admission: Admitted) -> Pending | None:
         if admission.room <= 0:
             return None
-        form = proposal.refused or proposal.form or self._form(proposal.text)
+        form = proposal.refused or proposal.form or self._form(proposal)
         if isinstance(form, Rejected):
             return _settled(Outcome(proposal, form))
         if form.key in admission.taken:
@@ -78,8 +80,10 @@ class Live:
 
         return finish
 
-    def _form(self, text: str) -> Form | Rejected:
-        program = read(text, self._caps, self._fields)
+    def _form(self, proposal: Proposal) -> Form | Rejected:
+        """The form of a text. Seeds may be of any size: a user's own were checked before."""
+        caps = UNLIMITED if proposal.operator.startswith(SEED) else self._caps
+        program = read(proposal.text, caps, self._fields)
         return program if isinstance(program, Rejected) else form_of(program)
 
     def begin_polish(self, proposal: Proposal, elite: Elite) -> Pending:

@@ -18,13 +18,14 @@ from typing import Protocol
 
 import numpy as np
 
+from evaluator.parts import FACTOR, TERM, dropped_parts
 from evolve.run.config import OPERATORS
 from evolve.search.operators import add, cross, drop, exchange, ground, interact, swap, threshold, with_term, wrap
-from evolve.search.vocabulary import EAGER, SIZES, SUMMED_KERNELS, SWITCHES, Vocabulary
+from evolve.search.vocabulary import SIZES, STEP_SWITCHES, SUMMED_KERNELS, SWITCHES, Vocabulary
 from simulator.language.bounds import kernel_factors
 from simulator.language.ir import METHODS, Call, Choose, Const, Expr, Field, Function, Neg, Op, Program, rebuild, walk
 from simulator.language.measure import Caps, complaints
-from simulator.language.normal import reachable, unexpanded
+from simulator.language.normal import Normal, Polynomial, reachable, unexpanded
 from simulator.language.opcodes import CONTEXT, formula
 from simulator.language.simplify import lean
 from simulator.language.terms import Draft, all_terms, basis_of, coefficient, draft, function_of, get, sites, summands
@@ -36,14 +37,12 @@ Operator = Callable[[Draft, Draft, Vocabulary, Rng], Draft | None]
 # Operators that change one method. `exchange` swaps whole methods; `explain` and `prune` need a ResidualProbe.
 CHANGES: dict[str, Operator] = {f.__name__: f for f in (add, drop, swap, wrap, interact, threshold, cross, ground)}
 PROBING = ("explain", "prune")
-BENDING = ("wrap", "threshold")  # these make more than a sum of terms
 CANDIDATES = 32  # how many new terms `explain` compares, and how many refinements of existing ones
 DOUBLE_CHANGE = 0.25  # the chance of two changes in one proposal
 DRAWS = 20  # of an operator, until one makes a change within the caps
 
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
-_SWITCHES = frozenset(f"s.{name}" for name in SWITCHES)
-_EAGER = frozenset((f"b.{name}", "b.uncaptured") for name in EAGER)
+_SWITCHES = frozenset((*(f"s.{name}" for name in SWITCHES), *(f"b.{name}" for name in STEP_SWITCHES)))
 ISSUE = Field("s", "issue_us")
 _SUMMED_KERNELS = frozenset(f"b.{name}" for name in SUMMED_KERNELS)
 
@@ -76,11 +75,10 @@ def propose(
     """A changed copy of `first`, and the name of the operator, or of both as `add+drop`. Deterministic in `rng`.
 
     `evolve` says which methods may change (step, queueing, both), `weights` are relative chances of the operators.
-    Without a `probe`, `explain` and `prune` are never used; with measured kernels, `wrap` and `threshold` are not. A
-    change that would exceed `caps` is drawn again.
+    Without a `probe`, `explain` and `prune` are never used. A change that would exceed `caps` is drawn again.
     """
     weights = operator_weights({}) if weights is None else weights
-    unusable = {*(() if probe else PROBING), *(BENDING if words.measured else ())}
+    unusable = () if probe else PROBING
     names = [name for name, weight in weights.items() if weight > 0 and name not in unusable]
     if not names:
         return first, "none"
@@ -168,6 +166,15 @@ def _prune(program: Program, words: Vocabulary, evolve: str, probe: ResidualProb
     return shorter if allowed and len(shorter.theta) < len(program.theta) else None
 
 
+def simpler(program: Program, measured: bool) -> list[Program]:
+    """The program without each term, and without each factor of a measured kernel, in turn.
+
+    measured: only sums of measured kernels and corrections, as operators make them.
+    """
+    forms = [part.program for part in dropped_parts(program) if part.kind in (TERM, FACTOR) and part.program]
+    return [form for form in forms if not measured or all(map(corrects, form.functions))]
+
+
 # restrictions
 
 
@@ -220,35 +227,44 @@ def _without_floor(function: Function) -> Function:
 def corrects(function: Function) -> bool:
     """True if a method is a sum of measured kernels and of corrections.
 
-    A correction multiplies at most one count of the batch, one size of the model, and its switches. Products of several
-    counts or sizes, floors, roots and logarithms fit the measured models only: a few models cannot tell them apart.
+    A correction multiplies at most one count of the batch, one size of the model, and switches; or a kernel and
+    switches. It may bend: a root, a logarithm, a power, a limit or a choice of such products. Products of several
+    counts or sizes fit the measured models only: a few models cannot tell them apart.
 
     Either every kernel is in the sum, once in every step, or none is: the runs at hand may not need a kernel that other
-    models do. Kernels with many launches may be added again for steps without a captured graph. A sum of kernels has
-    the time as a floor that the host needs to issue a step: no run at hand is so fast, and other models are.
+    models do. A sum of kernels has the time as a floor that the host needs to issue a step: no run at hand is so fast,
+    and other models are.
     """
     summed = _without_floor(function)
     normal, root = unexpanded(summed)
     kernels: set[tuple[str, ...]] = set()
-    if any(normal.atoms[i].kind not in ("const", "field") for i in reachable(normal, root)):
-        return False
     for powers, _ in root:
         factors = [(normal.atoms[i].name, power) for i, power in powers if normal.atoms[i].kind == "field"]
         fields = [name for name, _ in factors]
-        if any(power != 1 for _, power in factors):
+        if any(power != 1 for _, power in factors) or f"{ISSUE.scope}.{ISSUE.name}" in fields:
             return False
-        if f"{ISSUE.scope}.{ISSUE.name}" in fields:
-            return False
+        switches = [name for name in fields if name in _SWITCHES]
         if any(name[2:] in KERNELS for name in fields):
             kernel = tuple(sorted(fields))
-            if kernel in kernels or (len(kernel) > 1 and kernel not in _EAGER):
+            if kernel in kernels or len(fields) - len(switches) != 1:
                 return False
             kernels.add(kernel)
             continue
         counts = [name for name in fields if name not in _SIZES | _SWITCHES]
-        if len(counts) > 1 or "b.uncaptured" in counts or sum(name in _SIZES for name in fields) > 1:
+        if len(counts) > 1 or sum(name in _SIZES for name in fields) > 1:
             return False
-        if function.name == "queueing_time" and len(fields) > 1:
+        if function.name == "queueing_time" and len(fields) - len(switches) > 1:
             return False
+    bent = {normal.atoms[i].name for i in _inside(normal, root)}
+    if any(name[2:] in KERNELS or name == f"{ISSUE.scope}.{ISSUE.name}" for name in bent):
+        return False  # a kernel that bends is no measurement
     every = {kernel[0] for kernel in kernels if len(kernel) == 1} >= _SUMMED_KERNELS
     return not kernels or (every and summed is not function)
+
+
+def _inside(normal: Normal, root: Polynomial) -> set[int]:
+    """The atoms that are reached from the root only through another one: inside a call or a choice."""
+    top = {i for powers, _ in root for i, _ in powers}
+    return {i for i in reachable(normal, root) if i not in top} | {
+        j for i in top for arg in normal.atoms[i].args for powers, _ in arg for j, _ in powers
+    }

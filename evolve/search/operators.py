@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from evolve.search.vocabulary import Vocabulary
+from evolve.search.vocabulary import STEP_SWITCHES, Vocabulary
 from simulator.language import units
 from simulator.language.infer import unit_of
 from simulator.language.ir import (
@@ -56,6 +56,9 @@ _KERNELS = frozenset(Field("b", name) for name in KERNELS)
 _THRESHOLDS, _PRESENT, _COUNTS = (
     frozenset(Field(f.scope, f.name) for f in marked(mark)) for mark in ("threshold", "presence", "count")
 )
+_SWITCHES = frozenset((*(Field(f.scope, f.name) for f in marked("switch")), *(Field("b", n) for n in STEP_SWITCHES)))
+BENDS = ("sqrt", "log1p", "pow")
+HALF, POWERS = 0.5, (0.0, 2.0)  # of a new power: start value and bounds
 TYPICAL_STEP_US = 1e4
 NEW_SHARE = 0.03  # start value of a new term, as a share of a typical step
 FLOOR_US = 2000.0  # start value of a new floor
@@ -90,9 +93,9 @@ def swap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
 
 
 def wrap(d: Draft, other: Draft, words: Vocabulary, rng: Rng) -> Draft | None:
-    """Put a floor under a sum, take the larger or smaller of its two parts, or a factor's root or logarithm."""
-    kind = _pick(["floor", "max", "min", "sqrt", "log1p"], rng, [0.15, 0.3, 0.05, 0.25, 0.25])
-    if kind in ("sqrt", "log1p"):
+    """Put a floor under a sum, take the larger or smaller of its two parts, or a factor's root, logarithm or power."""
+    kind = _pick(["floor", "max", "min", "sqrt", "log1p", "pow"], rng, [0.15, 0.3, 0.05, 0.2, 0.15, 0.15])
+    if kind in BENDS:
         return _wrap_factor(d, kind, words, rng)
     site = _pick(sites(d.expr), rng)
     inside = get(d.expr, site)
@@ -246,13 +249,14 @@ def _unwrapped(parts: list[Expr], rng: Rng) -> list[Expr] | None:
 
 
 def _wrap_factor(d: Draft, call: str, words: Vocabulary, rng: Rng) -> Draft | None:
-    """Turn `c * f` into `c' * sqrt(f / norm)` or `c' * log1p(f / norm)`; the argument is a pure number."""
+    """Turn `c * f` into `c'` times the root, logarithm or power of `f / norm`, a pure number. 0 and 1 have none."""
     wrappable = [
         (path, term, i)
         for path, term in all_terms(d.expr)
         if coefficient(term) is not None
         for i, part in enumerate(factors(term))
-        if isinstance(part, Field) and (unit_of(part, {}) == units.ONE or words.norm(part) is not None)
+        if isinstance(part, Field) and part not in _SWITCHES
+        if unit_of(part, {}) == units.ONE or words.norm(part) is not None
     ]
     if not wrappable:
         return None
@@ -261,7 +265,11 @@ def _wrap_factor(d: Draft, call: str, words: Vocabulary, rng: Rng) -> Draft | No
     field = parts[i]
     assert isinstance(field, Field)
     argument: Expr = field if unit_of(field, {}) == units.ONE else Op("/", field, words.norm(field))  # type: ignore[arg-type]
-    basis = [Call(call, (argument,)) if j == i else p for j, p in enumerate(parts) if not isinstance(p, Const)]
+    bent = Call(call, (argument,))
+    if call == "pow":
+        power = Constant(fresh(d, "power"), HALF, units.ONE, POWERS)
+        d, bent = d.with_constant(power), Call(call, (argument, Const(power.name)))
+    basis = [bent if j == i else p for j, p in enumerate(parts) if not isinstance(p, Const)]
     d, term = _new_term(d, basis, words, like=old)
     return d.with_part(path, term)
 

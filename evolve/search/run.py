@@ -191,6 +191,9 @@ def _search(
         if models and not models.stopped:
             models.end(search.population)
         if not (models and models.stopped):  # a run stopped by a limit may be resumed with a higher one
+            if config.search.trim:
+                progress.stage("dropping terms that do not earn their place")
+                search.trim()
             if config.search.finalists:
                 progress.stage("polishing the constants of the finalists")
             search.polish()

@@ -15,15 +15,17 @@ from archive.archive import Archive
 from archive.champion import finalists, selection_score
 from archive.elite import SEED, Elite
 from archive.population import Offered, Population
-from archive.proposal import JUDGES, POLISH, Form, Proposal
+from archive.proposal import JUDGES, POLISH, TRIM, Form, Proposal
 from evaluator.assess import AssessLimits
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admitted, Assessor, Pending
-from evolve.search.proposer import Proposer
+from evolve.search.offline import simpler
+from evolve.search.proposer import ENDLESS, Proposer
 from simulator.common.json import JsonObject
 from simulator.common.text import counted
 from simulator.language.complete import complete
 from simulator.language.key import key
+from simulator.language.unparse import unparse
 
 # The leave-group-out error is not computed if the mean error exceeds this multiple of the lowest.
 MEAN_ERROR_WITHIN = 2.0
@@ -76,6 +78,22 @@ class Search:
             if not self._settle(self.proposer.ask(population, generation)):
                 return
         self.ended = f"{counted(search.generations, 'generation')} are over (search.generations)"
+
+    def trim(self) -> None:
+        """Drop what does not earn its place on runs left out: refit the champion without each part in turn, until none
+        of these forms is champion. This does not count against the budget."""
+        best: Elite | None = None
+        while (now := self.population.champion()) is not best and now is not None:
+            best, trimming = now, list[Pending]()
+            archive = self.population.archive
+            admission = Admitted(archive.keys, ENDLESS, limits_of(archive, self.config.search))
+            for form in simpler(complete(now.program), self.config.search.fields == "all"):
+                number = self.population.numbered + len(trimming)
+                pending = self.assessor.begin(Proposal(number, None, unparse(form), TRIM, (now.id,)), admission)
+                assert pending, "there is room"
+                trimming.append(pending)
+            self.population.numbered += len(trimming)
+            self._take_in(trimming)
 
     def polish(self) -> None:
         """Polish the constants of the finalists on the replays. This does not count against the budget."""

@@ -33,10 +33,11 @@ _PAIRS = (
 _NO_COST = _names("no_cost")
 _UNUSED = _NO_COST | {"reference_step_us"}
 _NOT_QUEUEING = _names("step_only") | _NO_COST
-# With measured kernels, a correction multiplies at most one count of the batch, one size and any switches.
+# With measured kernels, a correction multiplies at most one count of the batch, one size and any switches; or a kernel
+# and switches.
 SIZES = _names("size")
 SWITCHES = _names("switch")
-EAGER = _names("eager")
+STEP_SWITCHES = ("uncaptured", "mixed")  # of the batch
 # The kernels whose sum is a step.
 SUMMED_KERNELS = tuple(f.name for f in walk(formula("kernel_us")) if isinstance(f, Field))
 # The fields offered where kernels are measured: what the kernels leave out or may get wrong. These are requests, prompt
@@ -48,6 +49,7 @@ _WITH_KERNELS = {*_names("correction"), *SUMMED_KERNELS, *SIZES, *SWITCHES}
 _QUEUEING_WITH_KERNELS = _names("queueing")
 # Prompt lengths that differ by less than this factor do not determine a time per prompt token.
 _LEAST_SPREAD = 4.0
+ADJUSTING = 0.5  # share of the corrections in step_time that adjust a kernel where switches are 1
 _MEASURED = frozenset(f"b.{name}" for name in KERNELS)
 # The field that divides a quantity of each unit to a pure number.
 _NORMS = {f.unit: Field(f.scope, f.name) for f in marked("norm")}
@@ -116,34 +118,48 @@ class Vocabulary:
         if not self.measured:
             return _each_once([[], *([f] for f in batch), *scales, *([*s, f] for s in scales for f in batch)])
         counts, sizes, switches = self._of_corrections()
-        eager = [[Field("b", "uncaptured"), f] for f in batch if f.name in EAGER]
-        choices = ([None, *kind] for kind in (counts, sizes, switches))
-        return _each_once([*([f for f in chosen if f] for chosen in product(*choices)), *eager])
+        kernels = [f for f in batch if f.name in SUMMED_KERNELS]
+        of_step = [f for f in batch if f.name in STEP_SWITCHES]
+        choices = ([None, *kind] for kind in (counts, sizes, switches, of_step))
+        adjusting = [
+            [kernel, *(f for f in chosen if f)]
+            for kernel in kernels
+            for chosen in product([None, *switches], [None, *of_step])
+            if any(chosen)
+        ]
+        return _each_once([*([f for f in chosen if f] for chosen in product(*choices)), *adjusting])
 
     def _of_corrections(self) -> tuple[list[Field], list[Field], list[Field]]:
         """The counts, sizes and switches of which a correction in step_time has at most one each."""
         scales = [scale[0] for scale in self.scales if len(scale) == 1]
         batch = [f for f in self.step if f.scope == "b"]
-        counts = [f for f in batch if f.name not in (*KERNELS, "uncaptured")]
+        counts = [f for f in batch if f.name not in (*KERNELS, *STEP_SWITCHES)]
         sizes, switches = ([f for f in scales if f.name in names] for names in (SIZES, SWITCHES))
         return counts, sizes, switches
 
     def _correction(self, method: str, rng: np.random.Generator) -> list[Expr]:
         """Factors of a correction.
 
-        In step_time it is a kernel again, in steps without a captured graph, or a product of at most a count, a size
-        and a switch. In queueing_time it is one field.
+        In step_time it is a kernel where one or two switches are 1, or a product of at most a count, a size and
+        switches. In queueing_time it is one field, perhaps where a switch is 1.
         """
         scales = [scale[0] for scale in self.scales if len(scale) == 1]
+        _, _, switches = self._of_corrections()
+
+        def some(kind: Sequence[Field], chance: float) -> list[Field]:
+            return [kind[int(rng.integers(len(kind)))]] if kind and rng.random() < chance else []
+
         if method == "queueing_time":
             fields = list(dict.fromkeys((*self.queueing, *scales)))
-            return [fields[rng.integers(len(fields))]] if fields else []
+            chosen = some(fields, 1.0)
+            return [*chosen, *(f for f in some(switches, 0.3) if f not in chosen)]
         batch = [f for f in self.step if f.scope == "b"]
-        eager = [f for f in batch if f.name in EAGER]
-        if eager and rng.random() < 0.1:
-            return [Field("b", "uncaptured"), eager[rng.integers(len(eager))]]
-        kinds = (kind for kind in self._of_corrections() if kind and rng.random() < 0.6)
-        return [kind[rng.integers(len(kind))] for kind in kinds]
+        of_step = [f for f in batch if f.name in STEP_SWITCHES]
+        if rng.random() < ADJUSTING:
+            where = [*some(switches, 0.7), *some(of_step, 0.5)] or some(switches, 1.0)
+            return [*some([f for f in batch if f.name in SUMMED_KERNELS], 1.0), *where] if where else []
+        counts, sizes, _ = self._of_corrections()
+        return [*some(counts, 0.6), *some(sizes, 0.6), *some(switches, 0.6), *some(of_step, 0.2)]
 
 
 def _each_once(terms: Sequence[Sequence[Expr]]) -> list[list[Expr]]:
