@@ -26,7 +26,6 @@ from research.comparison_view import print_comparison
 from research.engines.engines import engine_names
 from research.leaderboard import leaderboard
 from research.rejudged.command import rejudge
-from research.serving import serving
 
 
 @click.group(cls=StrictGroup, context_settings=CONTEXT)
@@ -127,7 +126,6 @@ def resume(folder: Path, limits: dict[str, float], where: Where, as_json: bool, 
 
 research.add_command(leaderboard)
 research.add_command(rejudge)
-research.add_command(serving)
 
 if __name__ == "__main__":
     main(research)

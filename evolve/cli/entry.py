@@ -59,6 +59,7 @@ GROUPS = {
         "list": ("look", "list_", "List runs, programs, configurations, experiments, models and GPUs."),
         "archive": ("look", "archive", "Show the programs that a run kept."),
         "show": ("show", "show", "Show a program; explain, diagnose, ablate or check it."),
+        "score": ("score", "score", "Score a program on measured runs as others do: TPOT, TTFT and their shape."),
         "report": ("report", "report", "Report on a program in ten dimensions, for a team that decides."),
         "plot": ("plot", "plot", "Draw a picture of a run or a program."),
         "view": ("view", "view", "Follow runs in a browser."),

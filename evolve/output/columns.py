@@ -35,6 +35,7 @@ SPELLED = {
     "e2e": "E2E",
     "ttft": "TTFT",
     "itl": "ITL",
+    "tpot": "TPOT",
     "tp": "TP",
     "mape": "MAPE",
     "usd": "USD",
