@@ -88,6 +88,15 @@ def _in_form(facts: Mapping[str, float]) -> bool:
 
 
 ONE_SET = "fitted here, one set for all"
+# Seed programs that a search has to beat, in the same folds.
+SEEDS = {
+    "kernels": "the measured kernels with a factor each, by hand",
+    "terms": "these and what a study of public runs named, by hand",
+}
+
+
+def _seed(name: str) -> str:
+    return resources.files("seeds").joinpath(f"{name}.py").read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,8 @@ class Baseline:
 
     what: what it is, in words. short: its name as the head of a column. scope: experiments with equal values of this
     attribute share the constants; None: nothing is fitted. constants: how they were determined. citations: of its form.
-    fitted_before: as in `fit`. serves: whether it can be fitted to and predict a deployment with these facts.
+    fitted_before: as in `fit`. candidate: fitted as a search fits its candidates. serves: whether it can be fitted to
+    and predict a deployment with these facts.
     """
 
     what: str
@@ -106,6 +116,7 @@ class Baseline:
     constants: str = ONE_SET
     citations: tuple[str, ...] = ()
     fitted_before: bool = False
+    candidate: bool = False
     serves: Callable[[Mapping[str, float]], bool] = lambda facts: True
 
 
@@ -130,9 +141,20 @@ BASELINES = {
     "kernel sum": Baseline(
         "the measured kernels, nothing around them", "kern", _KERNEL_SUM, None, _MEASURED, _KERNELS, serves=has_curves
     ),
+    **{
+        f"seed {name}": Baseline(what, name, _seed(name), "all", citations=_KERNELS, candidate=True, serves=has_curves)
+        for name, what in SEEDS.items()
+    },
     "overhead floor": Baseline("the larger of a floor and the memory time", "floor", _FLOOR, "all", citations=_PAPER),
     TRAINED_PHYSICS: Baseline(
-        "the host's default form", "phys", _TRAINED_PHYSICS, "all", _REFITTED, _HOST, True, _in_form
+        "the host's default form",
+        "phys",
+        _TRAINED_PHYSICS,
+        "all",
+        _REFITTED,
+        _HOST,
+        fitted_before=True,
+        serves=_in_form,
     ),
     TRAINED_PHYSICS_PUBLISHED: Baseline(
         "the host's default form as published", "phys-p", _TRAINED_PHYSICS, None, _PUBLISHED, _HOST, serves=_in_form
@@ -191,8 +213,9 @@ def program_of(task: BaselineTask) -> Program:
     program = form(task.name, task.predicted[0].mfu if task.name == HOST_ROOFLINE else None)
     if task.name in UNFITTED:
         return program
-    before = BASELINES[task.name].fitted_before
-    return fit(program, fit_set(task.fitted), allow_hostile=True, fitted_before=before).program
+    of = BASELINES[task.name]
+    data, before = fit_set(task.fitted, in_steps=True), of.fitted_before
+    return fit(program, data, allow_hostile=True, reset_to_prior=of.candidate, fitted_before=before).program
 
 
 def published() -> dict[str, list[Errors]]:

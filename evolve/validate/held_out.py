@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evaluator import baselines
+from evaluator.cells import cell_of
 from evaluator.fit.fit import fit, fit_set
 from evaluator.intervals import BETWEEN, STATISTICS, Residual, disagreements, figure_of
 from evaluator.judge import gates
@@ -67,6 +68,7 @@ class HeldOutRow:
     fold: str  # its name
     experiment: str  # its id
     model: str
+    cell: str  # see evaluator.cells
     workload: str
     tp: int
     moe: bool
@@ -90,7 +92,19 @@ class HeldOutRow:
         return Residual(f"{self.kind}{BETWEEN}{self.fold}", self.experiment, log_ratios(self.errors), self.spread)
 
     def to_json(self) -> JsonObject:
-        names = ("kind", "fold", "experiment", "model", "workload", "tp", "moe", "champion", "observed", "outside")
+        names = (
+            "kind",
+            "fold",
+            "experiment",
+            "model",
+            "cell",
+            "workload",
+            "tp",
+            "moe",
+            "champion",
+            "observed",
+            "outside",
+        )
         row = {name: getattr(self, name) for name in names} | dict(self.errors)
         row |= {"spread": dict(self.spread), "baselines": to_json(self.baselines)}
         return row | ({"against": {"label": self.against.label, **self.against.errors}} if self.against else {})
@@ -227,7 +241,8 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
     each = zip(fold.held, ours, lies_outside, beyond, spreads, strict=True)
     for e, row, is_outside, factors_beyond, spread in each:
         summary = e.observed.summary if e.observed else None
-        about = fold.kind, fold.name, e.id, e.model, e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"])
+        of_run = e.id, e.model, cell_of(e), e.workload.name, e.engine.tensor_parallel, bool(e.facts["is_moe"])
+        about = fold.kind, fold.name, *of_run
         observed = bool(summary and summary.e2e_ms.mean), observed_figures(summary)
         known = {name: _only(answer, BASELINE_FIGURES) for name, answer in answers[e.id].items()}
         compared = theirs.get(e.id), _stages(e, row, answers[e.id])

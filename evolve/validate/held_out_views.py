@@ -52,6 +52,7 @@ def print_validation(validation: Validation, explain: bool = False) -> None:
     show(fields_table(validation, f"Programs that read each field; folds: {how}"))
     if validation.never_fitted:
         show(never_table(validation, "Never fitted: predicted with the run's champion"))
+    show(seeds_table(validation, f"Held-out mean error against fitted seed programs, same folds; {how}"))
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
     for unit in dict.fromkeys(r.unit for r in validation.ranking if r.count > 1):
         title = f"Kendall's tau of held-out {unit} by predicted and observed figures (inverted pairs)"
@@ -207,6 +208,27 @@ def summary_table(validation: Validation, title: str) -> Table:
     e2e, ttft, itl = (validation.in_sample[x] for x in MEANS)
     unknown = "", "", "", "", ""
     rows.append(row("nothing: run's champion, in sample", "", e2e, *unknown, ttft, itl, style="dim", short=True))
+    return Table.of(title, columns, rows)
+
+
+def seeds_table(validation: Validation, title: str) -> Table:
+    """Our programs against each fitted seed program, paired by cell (model, GPU, type of weights)."""
+    rows = [
+        (
+            kind,
+            p.label,
+            p.cells,
+            p.ours_pct,
+            p.theirs_pct,
+            p.difference_pct,
+            p.standard_error_pct,
+            _range(p.interval_95, 2),
+        )
+        for kind, s in validation.summary.items()
+        for p in s.paired
+    ]
+    columns = [words("held out", "against"), figures("d", "cells"), figures(".2f", "search", "seed")]
+    columns += [figures("+.2f", "difference"), figures(".2f", "standard error"), figures("", "95 %")]
     return Table.of(title, columns, rows)
 
 

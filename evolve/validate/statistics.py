@@ -6,7 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student_t
 
+from archive.score import LeftOutErrors
+from evaluator.baselines import SEEDS
+from evaluator.cells import mean_error
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evaluator.statistics import SignedRank, bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
@@ -38,6 +42,22 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
+class Paired:
+    """The mean errors (evaluator.cells) of our programs less those of a seed program, fitted in the same folds.
+
+    ours_pct, theirs_pct: means over cells. difference_pct, its standard error and its 95 % interval are paired by cell.
+    """
+
+    label: str
+    cells: int
+    ours_pct: float
+    theirs_pct: float
+    difference_pct: float
+    standard_error_pct: float | None  # None for a single cell
+    interval_95: Interval
+
+
+@dataclass(frozen=True, slots=True)
 class SpreadSummary:
     """The errors of all rows of one kind of fold, in percent."""
 
@@ -53,6 +73,7 @@ class SpreadSummary:
     baselines: Sequence[BaselineErrors]  # by mean absolute E2E error
     best_baseline: str | None  # the first of them that predicts every observed mean E2E
     against: Against | None
+    paired: Sequence[Paired] = ()  # with each fitted seed program
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +113,36 @@ def summary(rows: Sequence[HeldOutRow], seed: int) -> SpreadSummary:
         baselines=answers,
         best_baseline=_best(answers, rows),
         against=_against(rows, _best(answers, rows)),
+        paired=[found for name in SEEDS if (found := _paired(rows, f"seed {name}"))],
     )
+
+
+def _paired(rows: Sequence[HeldOutRow], label: str) -> Paired | None:
+    """The comparison with a fitted seed program; None if it predicts none of these runs."""
+    both = [r for r in rows if label in r.baselines]
+    ours, theirs = (
+        [_mean_error(e) for e in of] for of in ([r.errors for r in both], [r.baselines[label] for r in both])
+    )
+    known = [i for i, pair in enumerate(zip(ours, theirs, strict=True)) if None not in pair]
+    cells = [both[i].cell for i in known]
+    if not cells:
+        return None
+    a, b = (_by_cell(cells, [present([of[i]])[0] for i in known]) for of in (ours, theirs))
+    difference, error = a.above(b)
+    several = len(a.cells) > 1
+    width = float(student_t.ppf(0.975, len(a.cells) - 1)) * error if several else 0.0
+    interval = (difference - width, difference + width) if several else None
+    return Paired(label, len(a.cells), a.mean, b.mean, difference, error if several else None, interval)
+
+
+def _mean_error(errors: ByFigure) -> float | None:
+    e2e, ttft, itl = (None if errors[name] is None else abs(errors[name] or 0.0) for name in MEANS)
+    return mean_error(e2e, ttft, itl)
+
+
+def _by_cell(cells: Sequence[str], errors: Sequence[float]) -> LeftOutErrors:
+    of_cells = {cell: [e for c, e in zip(cells, errors, strict=True) if c == cell] for cell in dict.fromkeys(cells)}
+    return LeftOutErrors(tuple((cell, float(np.mean(values))) for cell, values in of_cells.items()))
 
 
 def _best(answers: Sequence[BaselineErrors], rows: Sequence[HeldOutRow]) -> str | None:
