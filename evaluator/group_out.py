@@ -114,7 +114,7 @@ def group_out(program: Program, ratio: np.ndarray, data: Folds) -> LeftOutErrors
         return None
     problem = fold_problem(complete(program), data.fit)
     every = [fold for folds in data.kinds for fold in folds]
-    predicted_ms = refit(problem, ratio, every)
+    _, predicted_ms = refit(problem, ratio, every)
     totals, counts = np.zeros(len(data.fit.experiments)), np.zeros(len(data.fit.experiments))
     for fold, means_ms in zip(every, predicted_ms, strict=True):
         runs = list(fold.left_out)
@@ -154,7 +154,7 @@ def errors_left_out(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut
     `problem`: see `fold_problem`. `ratio`: see `group_out`.
     """
     errors = np.full((len(problem.data.experiments), 3), np.nan)
-    for means_ms, fold in zip(refit(problem, ratio, folds), folds, strict=True):
+    for means_ms, fold in zip(refit(problem, ratio, folds)[1], folds, strict=True):
         errors[list(fold.left_out)] = problem.data.errors_pct(means_ms)[list(fold.left_out)]
     return errors
 
@@ -163,22 +163,21 @@ def fold_problem(program: Program, fit: FitSet) -> Problem:
     return with_prior_reset(problem_of(without_bounds(program), fit))
 
 
-def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut]) -> np.ndarray:
-    """float64[folds, stages, 3]: the means in ms that the problem's program, which was fitted on everything, predicts
-    by constants that were fitted again for each fold."""
+def refit(problem: Problem, ratio: np.ndarray, folds: Sequence[LeftOut]) -> tuple[np.ndarray, np.ndarray]:
+    """(float64[folds, theta], the constants of the problem's program, which was fitted on everything, fitted again for
+    each fold; float64[folds, stages, 3], the means in ms that it predicts by these)."""
     predicted_ms = problem.predict(problem.start) * ratio
     if not problem.free.size:
-        return np.tile(predicted_ms, (len(folds), 1, 1))
+        return np.tile(problem.start, (len(folds), 1)), np.tile(predicted_ms, (len(folds), 1, 1))
     parts = [fold.fitted for fold in folds]
     scales = problem.scales_of(problem.start, parts)
     # The fit leaves a constant that a fold's runs do not show where it starts.
     unknown = unshown(problem)
     unknown = np.where(np.abs(unknown) < VANISHING, unknown, problem.start)  # no line leads to a divisor without end
     starts = np.stack([np.where(effect > 0.0, problem.start, unknown) for _, effect in scales])
-    moved = refit_parts(problem, starts, predicted_ms, ratio, scales, parts)
+    theta, moved_ms = refit_parts(problem, starts, predicted_ms, ratio, scales, parts)
     # Where a fold's constants give no time at all, the error is as large as it can be.
-    finite: np.ndarray = np.nan_to_num(moved, nan=np.inf)
-    return finite
+    return theta, np.nan_to_num(moved_ms, nan=np.inf)
 
 
 def fitted_without(program: Program, train: FitSet) -> Program:

@@ -73,9 +73,9 @@ def refit_parts(
     ratio: np.ndarray,
     scales: Sequence[Scales],
     parts: Sequence[np.ndarray],
-) -> np.ndarray:
-    """float64[parts, stages, 3]: the means in ms after a fit on each part of the load stages alone, from
-    starts[parts, phi].
+) -> tuple[np.ndarray, np.ndarray]:
+    """(constants, float64[parts, phi]; means in ms, float64[parts, stages, 3]) after a fit on each part of the load
+    stages alone, from starts[parts, phi].
 
     The mean field is taken as linear about the constants of `problem`, whose replays are `predicted_ms`.
     """
@@ -95,7 +95,7 @@ def refit_parts(
         *(free, problem.low, problem.high, size, moved, np.empty(len(residuals))),
         gauss_newton.workspace(1, origin.size, free.size),
     )
-    return predicted_ms + np.tensordot(moved - origin, slopes_ms, axes=1)
+    return moved, predicted_ms + np.tensordot(moved - origin, slopes_ms, axes=1)
 
 
 class Box:

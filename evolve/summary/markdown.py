@@ -12,7 +12,7 @@ from evolve.run.validations import calls, sources_note
 from evolve.summary.llm import lines
 from evolve.summary.result import RunReport
 from evolve.summary.run import bounds_texts, errors_table, fitted_bias, front_table, means_table, thinned
-from evolve.summary.sentences import group_out_text, inconsistent_text, rule_text
+from evolve.summary.sentences import against_seed_text, group_out_text, inconsistent_text, rule_text
 from simulator.common.files import write_text
 from simulator.common.text import counted
 
@@ -81,7 +81,8 @@ def _choice(report: RunReport, best: Elite, validations: int, sources: str) -> l
         paragraphs.append(
             f"The best seed ({seed.operator.removeprefix(SEED)}, fitted) has a mean error of "
             f"{seed.mean_error:.2f} % and a worst-3 E2E of {seed.worst3:.2f} %; the champion has "
-            f"{best.mean_error:.2f} % and {best.worst3:.2f} %, by the arrival seeds of the search."
+            f"{best.mean_error:.2f} % and {best.worst3:.2f} %, by the arrival seeds of the search. "
+            + against_seed_text(best, seed)
         )
     paragraphs += [group_out_text(best)]
     if validations:

@@ -21,9 +21,16 @@ from evolve.run.folder import is_run, open_run
 from evolve.run.use import FITTED, NEW
 from evolve.summary.llm import lines
 from evolve.summary.result import RunReport, errors_of
-from evolve.summary.sentences import cascade_text, gap_text, group_out_text, inconsistent_text, rule_text
+from evolve.summary.sentences import (
+    against_seed_text,
+    cascade_text,
+    gap_text,
+    group_out_text,
+    inconsistent_text,
+    rule_text,
+)
 from simulator.common.json import JsonObject
-from simulator.common.text import counted
+from simulator.common.text import counted, listed
 from simulator.language.bounds import at_bounds
 from simulator.serving.observations import CLEAN, OVERLOADED
 
@@ -49,6 +56,7 @@ observed ITL that its load generator halved by mistake"""
 MEANS_LEGEND = "runs: how many experiments the means are over"
 FRONT_LEGEND = "size: operations + constants, the complexity; errors of {seeds}, which the search saw"
 MOST_ROWS = 12  # of a front
+MOST_BEYOND = 5  # experiments outside the limits, by name
 FEW_RUNS = 3.0  # times the median from which on a mean shows a few runs only
 
 
@@ -182,7 +190,7 @@ def within_limits(report: RunReport) -> str:
     beyond = [f"{name} ({text[1:]})" for name, text in found.items() if text.startswith(">")]
     limits = ", ".join(f"{name.upper()} {most:g} %" for name, most in PASS_PCT.items())
     within = f"{len(fitted) - len(beyond)} of {counted(len(fitted), 'fitted experiment')} are within {limits}"
-    return f"{within}; outside: {', '.join(beyond)}." if beyond else f"{within}."
+    return f"{within}; outside: {listed(beyond, MOST_BEYOND)}." if beyond else f"{within}."
 
 
 def median_text(e2e_pct: Iterable[float | None]) -> str:
@@ -236,6 +244,7 @@ def _print_gain(report: RunReport, best: Elite) -> None:
         f"{seed.worst3:.2f} %. Champion: mean error {best.mean_error:.2f} % ({change}), worst-3 E2E "
         f"{best.worst3:.2f} %. Both by the arrival seeds of the search."
     )
+    prose(against_seed_text(best, seed))
     if lowest := inconsistent(report, best):
         prose(
             f"Proposal {lowest.id} ({lowest.operator}) has a mean error of {lowest.mean_error:.2f} %, but is not "

@@ -49,6 +49,19 @@ def group_out_text(best: Elite) -> str:
     )
 
 
+def against_seed_text(best: Elite, seed: Elite) -> str:
+    """The champion against the best fitted seed on runs left out, in words; "" where these were not measured."""
+    if best.group_out is None or seed.group_out is None or not best.cells or not seed.cells:
+        return ""
+    difference, error = best.above(seed)
+    cells = len(dict(best.cells).keys() & dict(seed.cells))
+    verdict = "beats" if difference < -error else "does not beat"
+    return (
+        f"On runs left out of the fit: {best.group_out:.2f} % against {seed.group_out:.2f} %, {difference:+.2f} "
+        f"(standard error {error:.2f}, paired over {cells} cells): the champion {verdict} the best fitted seed."
+    )
+
+
 def gap_text(report: RunReport) -> str:
     """Group-out minus mean error of the champion during the search; "" where no runs were left out."""
     best = [(mean_error, group_out) for mean_error, group_out in report.best if group_out is not None]

@@ -3,7 +3,6 @@ which is what the expected figures come from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,17 +12,15 @@ from laws import KERNELS, KERNELS_STEP, constants, law, shown
 from evaluator.diagnose.explain import costs, gains
 from evaluator.fit.fit import fit, fit_set
 from evaluator.fit.methods import solve
-from evaluator.fit.problem import Problem, problem_of, with_prior_reset
+from evaluator.fit.problem import problem_of, with_prior_reset
 from evaluator.group_out import (
     KINDS,
     MOST_PCT,
-    TAIL,
-    LeftOut,
     fold_problem,
     folds_of,
     group_out,
+    mean_errors,
     refit,
-    tail_error,
     without_bounds,
 )
 from evaluator.score import error_rows, score_set
@@ -93,7 +90,7 @@ def two_gpus(program: Program) -> list[Experiment]:
 def test_a_gpu_type_is_left_out_where_there_are_two() -> None:
     fitted = fit_set(two_gpus(TRUTH))
     assert [[fold.left_out for fold in folds] for folds in folds_of(fitted, ("hardware",)).kinds] == [[(0, 1), (2, 3)]]
-    assert len(folds_of(fitted).kinds) == 3  # models, TP degrees and GPU types; both models are dense
+    assert len(folds_of(fitted).kinds) == 3  # models, TP degrees and GPU types; all else is alike
     assert "hardware" in KINDS and folds_of(fit_set(simulated()), ("models", "hardware")).kinds[1:] == ()
 
 
@@ -104,18 +101,17 @@ def test_only_a_law_of_the_datasheet_holds_on_another_gpu() -> None:
     data, errors = fit_set(two_gpus(bytes_law)), []
     for program in (bytes_law, law(step.format("us = 900.0", "s.active_params_b"))):
         found = fit(program, data, reset_to_prior=True)
-        errors.append(group_out(found.program, found.ratio, folds_of(data, ("hardware",))) or 0.0)
+        left_out = group_out(found.program, found.ratio, folds_of(data, ("hardware",)))
+        errors.append(left_out.mean if left_out else 0.0)
     assert 0.0 < errors[0] < 5.0  # arrivals move the TTFT of a run by 2 to 7 %, a third of what counts
-    assert errors[1] == MOST_PCT  # every error of the worst quarter is above the cap
+    assert errors[1] > 0.9 * MOST_PCT  # nearly every error is above the cap
 
 
-def test_the_error_of_a_kind_is_that_of_its_worst_runs() -> None:
+def test_an_error_of_ttft_counts_three_tenths_and_none_more_than_the_cap() -> None:
     nan = np.nan
-    rows = np.array([[1.0, -2.0, 3.0], [-4.0, nan, 8.0], [30.0, 0.0, np.inf], [nan, nan, nan], [1.0, 1.0, 1.0]])
-    # means of runs: 2, 6, (20 + 0 + 20) / 3 as each error counts 20 at most, nothing observed, 1
-    assert tail_error(rows, 0.25) == pytest.approx(40.0 / 3.0)
-    assert tail_error(rows, 0.26) == pytest.approx((40.0 / 3.0 + 6.0) / 2.0)  # two of four: the share is rounded up
-    assert tail_error(rows, 1.0) == pytest.approx((2.0 + 6.0 + 40.0 / 3.0 + 1.0) / 4.0)
+    rows = np.array([[1.0, -2.0, 3.0], [-4.0, nan, 8.0], [90.0, 0.0, np.inf], [nan, nan, nan]])
+    # (1 + 0.3 * 2 + 3) / 2.3, (4 + 8) / 2, (30 + 0 + 30) / 2.3, nothing observed
+    assert mean_errors(rows) == pytest.approx([2.0, 6.0, 60.0 / 2.3, nan], nan_ok=True)
 
 
 def without(model: str, program: Program, data: list[Experiment]) -> Program:
@@ -123,7 +119,7 @@ def without(model: str, program: Program, data: list[Experiment]) -> Program:
     fitted = fit_set(data)
     folds = folds_of(fitted, ("models",)).kinds[0]
     place = [data[fold.left_out[0]].model for fold in folds].index(model)
-    again = refit(fold_problem(program, fitted), np.ones_like(fitted.ratio), folds)
+    again, _ = refit(fold_problem(program, fitted), np.ones_like(fitted.ratio), folds)
     return program.with_theta(tuple(again[place]))
 
 
@@ -132,7 +128,7 @@ def measured(program: Program, data: list[Experiment]) -> float:
     found = fit(program, fitted, reset_to_prior=True)
     result = group_out(found.program, found.ratio, folds_of(fitted))
     assert result is not None
-    return result
+    return result.mean
 
 
 def test_the_true_law_holds_for_left_out_models() -> None:
@@ -146,37 +142,19 @@ def test_a_left_out_run_is_predicted_as_by_a_replay() -> None:
     data = simulated()
     fitted = fit_set(data)
     found = fit(POOR, fitted, reset_to_prior=True)
-    folds = folds_of(fitted, ("models",), 1.0)
+    folds = folds_of(fitted, ("models",))
     problem = fold_problem(found.program, fitted)
     rows = []
-    for theta, fold in zip(refit(problem, found.ratio, folds.kinds[0]), folds.kinds[0], strict=True):
+    for theta, fold in zip(refit(problem, found.ratio, folds.kinds[0])[0], folds.kinds[0], strict=True):
         rows += error_rows(problem.program.with_theta(tuple(theta)), score_set([data[i] for i in fold.left_out], [1]))
-    replayed = tail_error(np.array([[r.e2e, r.ttft, r.itl] for r in rows], dtype=float), 1.0)
-    # 5 %: what the mean field's mean error differs by from the replayed one for nine of ten candidates
-    assert group_out(found.program, found.ratio, folds) == pytest.approx(replayed, rel=0.05)
-
-
-def test_group_out_ends_once_it_must_exceed_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = simulated()
-    fitted = fit_set(data)
-    folds = folds_of(fitted)
-    found = fit(POOR, fitted, reset_to_prior=True)
-    whole = group_out(found.program, found.ratio, folds)
-    assert whole is not None and len(folds.kinds) == 2
-    assert group_out(found.program, found.ratio, folds, whole) == whole
-    kinds = []
-
-    def counted(problem: Problem, ratio: np.ndarray, of_kind: Sequence[LeftOut]) -> np.ndarray:
-        kinds.append(len(of_kind))
-        return refit(problem, ratio, of_kind)
-
-    monkeypatch.setattr("evaluator.group_out.refit", counted)
-    assert group_out(found.program, found.ratio, folds, 0.99 * whole) is None and len(kinds) == 2
-    assert group_out(found.program, found.ratio, folds, whole / 100) is None and len(kinds) == 3  # the first is enough
+    replayed = mean_errors(np.array([[r.e2e, r.ttft, r.itl] for r in rows], dtype=float)).mean()
+    left_out = group_out(found.program, found.ratio, folds)
+    # 10 %: a form this poor moves so far in a fold that its predictions are no longer linear in the constants
+    assert left_out and left_out.mean == pytest.approx(replayed, rel=0.1)
 
 
 def test_the_settings_of_a_search_are_those_of_this_module() -> None:
-    assert (LEFT_OUT, ScoreSettings().left_out, ScoreSettings().tail) == (tuple(KINDS), tuple(KINDS), TAIL)
+    assert (LEFT_OUT, ScoreSettings().left_out) == (KINDS, KINDS)
 
 
 def test_a_fold_learns_nothing_from_the_runs_it_leaves_out() -> None:
@@ -195,7 +173,7 @@ def test_a_fold_is_the_fit_of_the_other_runs_alone() -> None:
     scales = problem.scales(problem.start)
     goal = problem.goal(np.ones_like(problem.data.ratio), problem.prior(scales))
     alone, _ = solve(problem, problem.start, goal, scales[0])
-    assert without(data[0].model, TRUTH, data).theta == pytest.approx(alone, rel=1e-9)
+    assert without(data[0].model, TRUTH, data).theta == pytest.approx(alone, rel=0.01)  # by one linear step
 
 
 @pytest.mark.parametrize(
@@ -206,7 +184,7 @@ def test_a_fold_is_the_fit_of_the_other_runs_alone() -> None:
         ("links * links * s.tp_log2 * s.layers", 0.0),
         ("sqrt(links) * s.tp_log2 * s.layers", 0.0),
         ("exp(links) * s.tp_log2 * s.layers", 0.0),
-        ("s.tp_log2 * s.layers / links", 1e30),
+        ("s.tp_log2 * s.layers / links", 9.0),  # a divisor keeps its value: no line leads to one without end
         ("(links if links > 1 else 0) * s.tp_log2 * s.layers", 0.0),
     ],
 )

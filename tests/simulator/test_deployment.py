@@ -37,6 +37,7 @@ def facts(name: str, engine: Engine, **config: Any) -> dict[str, float]:
 BY_HAND = """
 tp dp ep pp gpus | 4 1 1 1 4 | 2 1 1 1 2 | 2 1 1 1 2
 tp_log2 is_moe is_fp8 | 2 0 0 | 1 1 0 | 1 1 1
+is_4bit is_widened is_blackwell is_spread | 0 0 0 0 | 0 0 0 0 | 0 0 0 0
 layers dense_layers moe_layers hidden | 80 80 0 8192 | 32 0 32 4096 | 48 0 48 5120
 heads kv_heads kv_heads_per_gpu head_dim window | 64 8 2 128 0 | 32 8 4 128 0 | 40 8 4 128 0
 ffn moe_ffn vocab experts active_experts | 28672 0 32000 0 0 | 14336 14336 32000 8 2 | 16384 8192 202048 16 1

@@ -130,7 +130,8 @@ def kernels_by_hand(requests: list[tuple[int, int, int]], facts: Facts) -> dict[
     total = 0.0
     for part in parts:
         total += found[f"kernel_{part}_us"]
-    return {"graph_tokens": size, "uncaptured": float(tokens > most), **found, "kernel_us": total}
+    flags = {"uncaptured": float(tokens > most), "mixed": float(bool(chunks))}
+    return {"graph_tokens": size, **flags, **found, "kernel_us": total}
 
 
 # 32 tokens of context in the prompts, 90 in the decodes; a token has its KV entries and 8 bytes x 12 layers x 64
