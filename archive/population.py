@@ -17,7 +17,7 @@ from archive.champion import Rule, champion
 from archive.elite import Elite
 from archive.grid import Added, Grid
 from archive.pareto import fitness
-from archive.proposal import MODEL, SCORED, Outcome
+from archive.proposal import MODEL, SCORED, TRIM, Outcome
 
 REMEMBERED = 64  # the number of latest rejections that are kept
 IDEAS = 20  # the number of language models' latest proposals that are kept
@@ -117,7 +117,7 @@ class Population:
         self.proposals += 1
         self.stages[outcome.rejection.stage if outcome.rejection else SCORED] += 1
         if outcome.key:
-            self.fitted += 1
+            self.fitted += outcome.proposal.operator != TRIM  # which are beyond the budget
             self.archive.keys.add(outcome.key)
         kept = False
         island, elite = outcome.proposal.island, outcome.elite

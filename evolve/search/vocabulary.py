@@ -173,7 +173,8 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     offered = [Field(scope, name) for scope, name in FIELDS if names is None or f"{scope}.{name}" in names]
     facts = [dict(e.facts) for e in experiments]
     mean = {name: float(np.mean([f[name] for f in facts])) for name in facts[0]}
-    present = {name for name, size in mean.items() if size}
+    # a switch that is on in all runs is a constant by another name
+    present = {name for name, size in mean.items() if size and not (name in SWITCHES and size == 1.0)}
     step = tuple(
         f for f in offered if (not measured or f.name in _WITH_KERNELS) and f.scope in "bs" and f.name not in _UNUSED
     )
