@@ -176,7 +176,10 @@ def vocabulary(experiments: Sequence[Experiment], allowed: str) -> Vocabulary:
     # a switch that is on in all runs is a constant by another name
     present = {name for name, size in mean.items() if size and not (name in SWITCHES and size == 1.0)}
     step = tuple(
-        f for f in offered if (not measured or f.name in _WITH_KERNELS) and f.scope in "bs" and f.name not in _UNUSED
+        f
+        for f in offered
+        if (not measured or f.name in _WITH_KERNELS) and f.scope in "bs" and f.name not in _UNUSED
+        if f.name not in SWITCHES or f.name in present
     )
     queueing = tuple(
         Field(s, n)
