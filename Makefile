@@ -83,7 +83,7 @@ trees: $(VENV)/run  ## set up what training an ensemble of trees needs; programs
 board: $(VENV)/dev  ## train everything on the leaderboard and write its page again: an hour, or go on where it was interrupted
 	PYTHONPATH=.:tests/support $(BIN)/python tools/board_page.py runs/leaderboard
 
-champion: $(VENV)/run  ## repeat the search that found the program that is shipped, and ship it: five minutes
+champion: $(VENV)/run  ## repeat the search that found the program that is shipped, and ship it: eight minutes
 	$(BIN)/evolve run --config seeds/champion/config.yaml --out runs/champion
 	$(BIN)/python tools/ship.py runs/champion
 

@@ -37,7 +37,6 @@ def step_time(
     fp8_layer: us = 0.0,
     unfused_layer: us = 0.0,
     host: us = 0.0,
-    synchronous: us = 0.0,
     request: us/request = 0.0,
     prompt: us/request = 0.0,
     prompt_token: us/token = 0.0,
@@ -79,7 +78,7 @@ def step_time(
     )
     server = (
         host
-        + synchronous * (1 - s.async_scheduling)
+        + s.schedule_us
         + request * b.batch_size
         + mixed * b.mixed
         + prompt * b.prefill_reqs

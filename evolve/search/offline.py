@@ -43,7 +43,7 @@ DRAWS = 20  # of an operator, until one makes a change within the caps
 
 _SIZES = frozenset(f"s.{name}" for name in SIZES)
 _SWITCHES = frozenset((*(f"s.{name}" for name in SWITCHES), *(f"b.{name}" for name in STEP_SWITCHES)))
-ISSUE = Field("s", "issue_us")
+ISSUE, SCHEDULE = Field("s", "issue_us"), "s.schedule_us"
 _SUMMED_KERNELS = frozenset(f"b.{name}" for name in SUMMED_KERNELS)
 
 
@@ -232,18 +232,23 @@ def corrects(function: Function) -> bool:
     counts or sizes fit the measured models only: a few models cannot tell them apart.
 
     Either every kernel is in the sum, once in every step, or none is: the runs at hand may not need a kernel that other
-    models do. A sum of kernels has the time as a floor that the host needs to issue a step: no run at hand is so fast,
-    and other models are.
+    models do. A sum of kernels has the time that the GPU waits for the scheduler, and as a floor the one that the host
+    needs to issue a step: no run at hand shows either, and other engines and models do.
     """
     summed = _without_floor(function)
     normal, root = unexpanded(summed)
-    kernels: set[tuple[str, ...]] = set()
+    kernels, scheduled = set[tuple[str, ...]](), False
     for powers, _ in root:
         factors = [(normal.atoms[i].name, power) for i, power in powers if normal.atoms[i].kind == "field"]
         fields = [name for name, _ in factors]
         if any(power != 1 for _, power in factors) or f"{ISSUE.scope}.{ISSUE.name}" in fields:
             return False
         switches = [name for name in fields if name in _SWITCHES]
+        if SCHEDULE in fields:
+            if powers != ((powers[0][0], 1),):
+                return False
+            scheduled = True
+            continue
         if any(name[2:] in KERNELS for name in fields):
             kernel = tuple(sorted(fields))
             if kernel in kernels or len(fields) - len(switches) != 1:
@@ -259,7 +264,7 @@ def corrects(function: Function) -> bool:
     if any(name[2:] in KERNELS or name == f"{ISSUE.scope}.{ISSUE.name}" for name in bent):
         return False  # a kernel that bends is no measurement
     every = {kernel[0] for kernel in kernels if len(kernel) == 1} >= _SUMMED_KERNELS
-    return not kernels or (every and summed is not function)
+    return not kernels or (every and scheduled and summed is not function)
 
 
 def _inside(normal: Normal, root: Polynomial) -> set[int]:
