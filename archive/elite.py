@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from archive.score import Errors, LeftOutErrors, Score, rounded
+from archive.score import CellErrors, Errors, Score, rounded
 from simulator.common.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from simulator.common.json import JsonObject, renamed
 from simulator.common.records import reader_of, record_class, stored
@@ -28,7 +28,7 @@ class Elite:
     - operations, constants, features: the size of the program; features are the distinct fields it reads.
     - operator: what proposed it. parents: ids of the elites it was made from.
     - group_out: the error on runs that were left out of the fit (evaluator.group_out); None if it was not measured.
-      cells: the errors that it is the mean of.
+      cells: the errors of cells that it is the mean of. fitted_cells: the same of all runs in sample.
     - consistent: True if it contradicts nothing that is known about the hardware.
     """
 
@@ -44,6 +44,7 @@ class Elite:
     group_out: float | None = None
     consistent: bool = True
     cells: tuple[tuple[str, float], ...] = ()
+    fitted_cells: tuple[tuple[str, float], ...] = ()
 
     @property
     def program(self) -> Program:
@@ -73,14 +74,23 @@ class Elite:
         """(worst3, mean error, complexity, charged group-out), all to be minimised."""
         return (self.score.worst3, self.score.mean_error, float(self.complexity), self.charged_group_out)
 
-    def above(self, other: Elite) -> tuple[float, float]:
+    def left_out_above(self, other: Elite) -> tuple[float, float]:
         """(mean difference of the errors left out to another elite, its standard error); NaN without these."""
-        return LeftOutErrors(self.cells).above(LeftOutErrors(other.cells))
+        return CellErrors(self.cells).above(CellErrors(other.cells))
+
+    def above(self, other: Elite) -> tuple[float, float]:
+        """The same of each cell's mean of the errors in sample and left out, by which a champion is chosen."""
+        return self._selected().above(other._selected())
+
+    def _selected(self) -> CellErrors:
+        fitted = dict(self.fitted_cells)
+        return CellErrors(tuple((name, (fitted.get(name, error) + error) / 2.0) for name, error in self.cells))
 
     def rounded(self) -> Elite:
         """The elite with its errors rounded as in a journal."""
-        cells = LeftOutErrors(self.cells).rounded().cells
-        return replace(self, score=self.score.rounded(), group_out=rounded(self.group_out), cells=cells)
+        cells, fitted = (CellErrors(errors).rounded().cells for errors in (self.cells, self.fitted_cells))
+        score, group_out = self.score.rounded(), rounded(self.group_out)
+        return replace(self, score=score, group_out=group_out, cells=cells, fitted_cells=fitted)
 
     def to_json(self) -> JsonObject:
         """The elite as a JSON object, in which the figures of its score stand beside its own."""
@@ -91,7 +101,8 @@ class Elite:
                 entry["rows"] = [list(row) for row in self.score.rows]
             else:
                 entry[f.name] = getattr(self, f.name)
-        return entry | {"parents": list(self.parents), "cells": dict(self.cells)}
+        cells = {"cells": dict(self.cells), "fitted_cells": dict(self.fitted_cells)}
+        return entry | {"parents": list(self.parents), **cells}
 
     @classmethod
     def from_json(cls, raw: JsonObject) -> Elite:
@@ -99,8 +110,8 @@ class Elite:
         k: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
         new = tuple.__new__  # a long journal has millions of rows: this is the fastest way to make them
         score = Score(tuple([new(Errors, row) for row in k.rows]), k.e2e, k.ttft, k.itl, k.mean_error, k.worst3)
-        sizes, cells = (k.operations, k.constants, k.features), tuple(k.cells.items())
-        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent, cells)
+        sizes, cells = (k.operations, k.constants, k.features), (tuple(k.cells.items()), tuple(k.fitted_cells.items()))
+        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent, *cells)
 
 
 _COUNT, _ERROR = (0, LARGEST_WHOLE), (0.0, LARGEST_NUMBER)
@@ -125,6 +136,7 @@ class _Kept:
     operator: str
     parents: tuple[int, ...]
     cells: Mapping[str, float] = stored(lacking={}, limits=_ERROR)
+    fitted_cells: Mapping[str, float] = stored(lacking={}, limits=_ERROR)
     group_out: float | None = stored(default=None, limits=_ERROR)
     consistent: bool = True
 

@@ -24,8 +24,8 @@ class Errors(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOutErrors:
-    """The errors in percent of each cell of runs that were left out of a fit, (name, error), in order."""
+class CellErrors:
+    """The errors in percent of each cell of runs (evaluator.cells), (name, error), in order."""
 
     cells: tuple[tuple[str, float], ...]
 
@@ -35,10 +35,10 @@ class LeftOutErrors:
         errors = [error for _, error in self.cells]
         return sum(errors) / len(errors) if errors else math.nan
 
-    def above(self, other: LeftOutErrors) -> tuple[float, float]:
+    def above(self, other: CellErrors) -> tuple[float, float]:
         """(mean difference to another program over the cells that both have, its standard error), paired.
 
-        >>> a, b = (LeftOutErrors((("x", e), ("y", f))) for e, f in ((3.0, 5.0), (2.0, 3.0)))
+        >>> a, b = (CellErrors((("x", e), ("y", f))) for e, f in ((3.0, 5.0), (2.0, 3.0)))
         >>> a.above(b)
         (1.5, 0.5)
         """
@@ -52,8 +52,8 @@ class LeftOutErrors:
         variance = sum((d - mean) ** 2 for d in pairs) / (len(pairs) - 1)
         return mean, math.sqrt(variance / len(pairs))
 
-    def rounded(self) -> LeftOutErrors:
-        return LeftOutErrors(tuple((name, float(f"{error:.{DIGITS}g}")) for name, error in self.cells))
+    def rounded(self) -> CellErrors:
+        return CellErrors(tuple((name, float(f"{error:.{DIGITS}g}")) for name, error in self.cells))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from archive.proposal import POLISH, PRUNED, Form, Rejected
-from archive.score import Errors, LeftOutErrors, Score
+from archive.score import CellErrors, Errors, Score
 from evaluator.fit.fit import Pruned, fit, fit_set, polish
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import problem_of
@@ -42,13 +42,14 @@ from simulator.serving.experiment import Experiment
 class Scored:
     """A candidate with fitted constants, without the terms that the fit set to 0: `text` is exactly what was scored.
 
-    left_out: see evaluator.group_out, None if not measured. consistent: with datasheets and measured kernels, see
-    evaluator.judge.
+    left_out, in_sample: see evaluator.group_out, None if not measured. consistent: with datasheets and measured
+    kernels, see evaluator.judge.
     """
 
     text: str
     score: Score
-    left_out: LeftOutErrors | None
+    left_out: CellErrors | None
+    in_sample: CellErrors | None
     consistent: bool
     operations: int
     constants: int
@@ -62,6 +63,10 @@ class Scored:
     @property
     def cells(self) -> tuple[tuple[str, float], ...]:
         return self.left_out.cells if self.left_out else ()
+
+    @property
+    def fitted_cells(self) -> tuple[tuple[str, float], ...]:
+        return self.in_sample.cells if self.in_sample else ()
 
     @property
     def program(self) -> Program:
@@ -262,10 +267,10 @@ def _judged(
     result = score(code, program.theta, data.score, data.moe_weight, _in_steps(program, ratio, data.fit))
     timer.lap("replay")
     worth_it = result.mean_error <= limits.to_group_out
-    left_out = group_out(program, ratio, data.folds) if worth_it else None
+    left_out, in_sample = (group_out(program, ratio, data.folds) if worth_it else None) or (None, None)
     timer.lap("group_out")
     counts = operations(program), constants(program), len(features(program))
-    return Scored(unparse(program), result, left_out, consistent, *counts)
+    return Scored(unparse(program), result, left_out, in_sample, consistent, *counts)
 
 
 def _in_steps(program: Program, ratio: np.ndarray, data: FitSet) -> list[RunErrors]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archive.score import Errors, LeftOutErrors
+from archive.score import CellErrors, Errors
 from evaluator.cells import WEIGHTS, cell_of, precision_of
 from evaluator.fit.fit import fit
 from evaluator.fit.loss import FitSet
@@ -103,8 +103,8 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
     return [[i for i, n in enumerate(names) if n == name] for name in dict.fromkeys(names)]
 
 
-def group_out(program: Program, ratio: np.ndarray, data: Folds) -> LeftOutErrors | None:
-    """The leave-group-out errors in percent; None without folds.
+def group_out(program: Program, ratio: np.ndarray, data: Folds) -> tuple[CellErrors, CellErrors] | None:
+    """(The leave-group-out errors in percent; those in sample, of the same cells); None without folds.
 
     A run's error is the mean over the kinds of folds of its `mean_errors` where it is left out; a cell's the mean over
     its runs. `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean
@@ -121,10 +121,12 @@ def group_out(program: Program, ratio: np.ndarray, data: Folds) -> LeftOutErrors
         totals[runs] += mean_errors(data.fit.errors_pct(means_ms)[runs])
         counts[runs] += 1.0
     with np.errstate(invalid="ignore"):
-        return by_cell(data.fit.experiments, totals / counts)
+        left_out = totals / counts
+    in_sample = mean_errors(data.fit.errors_pct(problem.predict(problem.start) * ratio))
+    return by_cell(data.fit.experiments, left_out), by_cell(data.fit.experiments, in_sample)
 
 
-def by_cell(experiments: Sequence[Experiment], errors: np.ndarray) -> LeftOutErrors:
+def by_cell(experiments: Sequence[Experiment], errors: np.ndarray) -> CellErrors:
     """The errors of cells from those of runs, float64[experiments]; of few cells those of runs. NaN: not measured."""
     known = [i for i, error in enumerate(errors) if not math.isnan(error)]
     names = [cell_of(experiments[i]) for i in known]
@@ -134,7 +136,7 @@ def by_cell(experiments: Sequence[Experiment], errors: np.ndarray) -> LeftOutErr
         name: errors[[known[i] for i in at]].mean()
         for name, at in zip(dict.fromkeys(names), left_out(names), strict=True)
     }
-    return LeftOutErrors(tuple((name, float(error)) for name, error in of_cells.items()))
+    return CellErrors(tuple((name, float(error)) for name, error in of_cells.items()))
 
 
 def mean_errors(errors_pct: np.ndarray) -> np.ndarray:

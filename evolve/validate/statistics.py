@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student_t
 
-from archive.score import LeftOutErrors
+from archive.score import CellErrors
 from evaluator.baselines import SEEDS
 from evaluator.cells import mean_error
 from evaluator.metrics import mean_abs, present
@@ -140,9 +140,9 @@ def _mean_error(errors: ByFigure) -> float | None:
     return mean_error(e2e, ttft, itl)
 
 
-def _by_cell(cells: Sequence[str], errors: Sequence[float]) -> LeftOutErrors:
+def _by_cell(cells: Sequence[str], errors: Sequence[float]) -> CellErrors:
     of_cells = {cell: [e for c, e in zip(cells, errors, strict=True) if c == cell] for cell in dict.fromkeys(cells)}
-    return LeftOutErrors(tuple((cell, float(np.mean(values))) for cell, values in of_cells.items()))
+    return CellErrors(tuple((cell, float(np.mean(values))) for cell, values in of_cells.items()))
 
 
 def _best(answers: Sequence[BaselineErrors], rows: Sequence[HeldOutRow]) -> str | None:
