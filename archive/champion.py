@@ -17,9 +17,8 @@ class Rule:
 
     `by` names the selection score: the mean error (`mean_error`), or its average with the leave-group-out error
     (`group_out`): left-out errors alone do not tell forms that hardly fit from those that do. Not worse is a program
-    whose errors are, cell by cell, above those of the best by at most the standard error of that difference; where
-    nothing was left out, one within `within` (relative) of the lowest score. No program above the best fitted seed
-    competes.
+    within `within` (relative) of the lowest score whose errors are, cell by cell, above those of the best by at most the
+    standard error of that difference. No program above the best fitted seed competes.
 
     Only physically consistent programs compete, if there are any. Of these, only programs with no experiment above
     `worst_pct` percent E2E compete. If no program is that good, the rule drops this limit: a run that no program
@@ -40,10 +39,12 @@ class Rule:
 
     def not_worse(self, elite: Elite, best: Elite) -> bool:
         """True if the elite is not worse than the best one."""
-        if self.by == "group_out" and elite.cells and best.cells:
-            difference, error = elite.above(best)
-            return difference <= error
-        return self.selection_score(elite) <= (1.0 + self.within) * self.selection_score(best)
+        if self.selection_score(elite) > (1.0 + self.within) * self.selection_score(best):
+            return False
+        if self.by != "group_out" or not elite.cells or not best.cells:
+            return True
+        difference, error = elite.above(best)
+        return difference <= error
 
 
 def contenders(elites: Iterable[Elite], rule: Rule) -> tuple[list[Elite], Rule]:
