@@ -17,8 +17,8 @@ class Rule:
 
     `by` names the selection score: the mean error (`mean_error`), or its average with the leave-group-out error
     (`group_out`): left-out errors alone do not tell forms that hardly fit from those that do. Not worse is a program
-    within `within` (relative) of the lowest score whose errors are, cell by cell, above those of the best by at most the
-    standard error of that difference. No program above the best fitted seed competes.
+    within `within` (relative) of the lowest score whose errors are, cell by cell, above those of the best by at most
+    the standard error of that difference. No program above the best fitted seed competes.
 
     Only physically consistent programs compete, if there are any. Of these, only programs with no experiment above
     `worst_pct` percent E2E compete. If no program is that good, the rule drops this limit: a run that no program
