@@ -100,10 +100,7 @@ class ScoreSettings:
     physics: bool = True  # programs that contradict datasheets or measured kernels rank last
     # selection score: the mean error (mean_error), or its average with the leave-group-out error (group_out)
     champion: str = "group_out"
-    within: float = (
-        0.05  # relative distance of the lowest selection score within which the simplest program wins, where
-    )
-    # errors left out, whose spread decides otherwise, were not measured
+    within: float = 0.05  # relative distance of the lowest selection score within which the simplest program wins
     worst_pct: float = 10.0  # largest E2E error, in percent, that a champion may have on any experiment
     left_out: tuple[str, ...] = LEFT_OUT  # groups left out in turn (see evaluator.group_out)
 
