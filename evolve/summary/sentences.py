@@ -32,9 +32,9 @@ def rule_text(rule: Rule, consistent: bool = True) -> str:
         " that contradict no datasheet" if consistent else ", all of which contradict a datasheet or measured kernels"
     )
     return (
-        f"the simplest program within {100 * rule.within:g} % of the lowest {LEAST[rule.by]}, not worse than the best one "
-        f"nor than the best seed, among those with no experiment above {rule.worst_pct:g} % E2E{which}; without such a "
-        "program, that limit is dropped"
+        f"the simplest program within {100 * rule.within:g} % of the lowest {LEAST[rule.by]}, not worse than the best "
+        f"one nor than the best seed, among those with no experiment above {rule.worst_pct:g} % E2E{which}; without "
+        "such a program, that limit is dropped"
     )
 
 
