@@ -15,6 +15,7 @@ from simulator.language.parse import parse
 
 OLD_KEYS = {"joint": "mean_error", "transfer": "group_out", "sound": "consistent"}  # of releases up to 0.3
 SEED = "seed:"  # prefix of a starting program's name, its operator
+CELLS = ("cells", "fitted_cells")
 UNMEASURED = 1e3  # percent; stands in for a leave-group-out error that was not measured
 
 
@@ -96,13 +97,15 @@ class Elite:
         """The elite as a JSON object, in which the figures of its score stand beside its own."""
         entry: JsonObject = {}
         for f in fields(self):
+            value = getattr(self, f.name)
             if f.name == "score":
                 entry |= {name: getattr(self.score, name) for name in ("worst3", "mean_error", "e2e", "ttft", "itl")}
                 entry["rows"] = [list(row) for row in self.score.rows]
-            else:
-                entry[f.name] = getattr(self, f.name)
-        cells = {"cells": dict(self.cells), "fitted_cells": dict(self.fitted_cells)}
-        return entry | {"parents": list(self.parents), **cells}
+            elif f.name not in CELLS:
+                entry[f.name] = value
+            elif value:  # lines of older releases have none
+                entry[f.name] = dict(value)
+        return entry | {"parents": list(self.parents)}
 
     @classmethod
     def from_json(cls, raw: JsonObject) -> Elite:

@@ -29,6 +29,7 @@ from simulator.language.unparse import unparse
 
 # The leave-group-out error is not computed if the mean error exceeds this multiple of the lowest.
 MEAN_ERROR_WITHIN = 2.0
+TRIMS = 0.1  # share of the budget
 
 
 class Appended(Protocol):
@@ -81,13 +82,17 @@ class Search:
 
     def trim(self) -> None:
         """Drop what does not earn its place on runs left out: refit the champion without each part in turn, until none
-        of these forms is champion. This does not count against the budget."""
-        best: Elite | None = None
+        of these forms is champion. This does not count against the budget, and takes at most TRIMS of it more."""
+        best, room = None, int(TRIMS * self.config.budget)
         while (now := self.population.champion()) is not best and now is not None:
             best, trimming = now, list[Pending]()
             archive = self.population.archive
             admission = Admitted(archive.keys, ENDLESS, limits_of(archive, self.config.search))
-            for form in simpler(complete(now.program), self.config.search.fields == "all"):
+            forms = simpler(complete(now.program), self.config.search.fields == "all")
+            room -= len(forms)
+            if room < 0:
+                return
+            for form in forms:
                 number = self.population.numbered + len(trimming)
                 pending = self.assessor.begin(Proposal(number, None, unparse(form), TRIM, (now.id,)), admission)
                 assert pending, "there is room"

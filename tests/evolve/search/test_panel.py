@@ -33,7 +33,8 @@ def scored(
     text: str = PLAIN, mean_error: float = 4.0, group_out: float | None = 6.0, consistent: bool = True
 ) -> Scored:
     score = Score(worst3=9.0, mean_error=mean_error, e2e=4.0, ttft=5.0, itl=3.0, rows=())
-    return Scored(text, score, group_out, consistent, operations=1, constants=1, features=1)
+    left_out = None if group_out is None else CellErrors((("run", group_out),))
+    return Scored(text, score, left_out, left_out, consistent, operations=1, constants=1, features=1)
 
 
 def marks(judge: str, mark: int, remark: str = "") -> Review:
