@@ -16,6 +16,7 @@ from simulator.language.parse import parse
 MODEL = "llm:"  # prefix of a language model's name where an operator's name is expected
 TRIM = "trim"  # the operator of a finalist without one of its parts
 POLISH = "polish"  # the operator of a finalist whose constants were polished, and the stage that rejects it
+ENDING = (TRIM, POLISH)  # operators of the end of a search, in no generation
 TIMEOUT = "timeout"  # the stage at which a proposal is rejected because its assessment took too long, twice
 DUPLICATE = "duplicate"  # the stage at which a form is rejected that was proposed before
 PRUNED = "pruned"  # the stage at which a candidate is rejected after the mean field alone

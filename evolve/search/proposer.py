@@ -15,7 +15,7 @@ import numpy as np
 
 from archive.elite import SEED, Elite
 from archive.population import Offered, Population, proposers, tournament
-from archive.proposal import MODEL, POLISH, Form, Outcome, Proposal, Rejected
+from archive.proposal import ENDING, MODEL, Form, Outcome, Proposal, Rejected
 from evolve.run.config import Config
 from evolve.search.offline import operator_weights
 from evolve.search.pool.pool import Promise
@@ -224,7 +224,7 @@ def forms_of(outcomes: Iterable[Outcome]) -> list[Proposal]:
     return [
         replace(_as_scored(outcome), call="", idea="", reviews=(), motivation="", judges=0)
         for outcome in outcomes
-        if outcome.key and not outcome.proposal.operator.startswith((SEED, POLISH))
+        if outcome.key and not outcome.proposal.operator.startswith((SEED, *ENDING))
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from archive.champion import best_seed, champion
 from archive.elite import SEED
 from archive.journal import Journal
-from archive.proposal import MODEL, POLISH, Outcome, is_outcome
+from archive.proposal import ENDING, MODEL, Outcome, is_outcome
 from archive.score import Errors, Score
 from evaluator import baselines
 from evaluator.assess import foreknown
@@ -274,7 +274,7 @@ def _ledger(run: RunFolder, stopped: str) -> JsonObject:
     ledger.write(run.path / ledger.FILE, lines, beyond)
     # where only models should propose, operators propose in place of models that are not available
     outcomes = filter(is_outcome, run.each_line() if run.config.search.proposer == "llm" else ())
-    substitutes = sum(not line["operator"].startswith((MODEL, SEED, POLISH)) for line in outcomes)
+    substitutes = sum(not line["operator"].startswith((MODEL, SEED, *ENDING)) for line in outcomes)
     ending: JsonObject = {
         "replayed": run.about.replayed,
         "substitutes": substitutes,

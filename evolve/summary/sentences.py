@@ -10,7 +10,7 @@ from evolve.summary.result import RunReport
 from simulator.common.text import counted
 
 # The selection score of a rule, in words.
-LEAST = {"mean_error": "mean error", "group_out": "average of mean error and leave-group-out error"}
+LEAST = {"mean_error": "mean error", "group_out": "average of mean error and group-out"}
 
 
 def inconsistent_text(report: RunReport) -> str:

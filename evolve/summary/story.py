@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from archive.elite import SEED, Elite
 from archive.population import Population
-from archive.proposal import POLISH, Outcome
+from archive.proposal import ENDING, Outcome
 from evolve.run.config import Config, SearchSettings
 from evolve.run.folder import first_population
 
@@ -75,7 +75,7 @@ class Story:
         proposal = outcome.proposal
         if not self._known or proposal.island is None:
             self._seeds += proposal.operator.startswith(SEED)
-            if proposal.operator == POLISH and not self._ended:
+            if proposal.operator in ENDING and not self._ended:
                 self._ended = True
                 self._point()
             return 0 if proposal.operator.startswith(SEED) else None

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from archive.champion import selection_score
 from archive.elite import Elite
-from archive.proposal import POLISH
+from archive.proposal import ENDING, TRIM
 from evolve.draw.plot import style
 from evolve.summary.searched import Searched
 from evolve.summary.story import Story
@@ -60,11 +60,11 @@ def course_of(searched: Searched) -> Course:
     story, fitted, ends, scored = Story(searched.run.config), [0], dict[int, int](), list[tuple[int, Elite]]()
     for outcome in searched.outcomes:
         story.add(outcome)
-        fitted.append(fitted[-1] + bool(outcome.key))
+        fitted.append(fitted[-1] + (bool(outcome.key) and outcome.proposal.operator != TRIM))
         generation = story.rows[-1].generation
         if generation is not None:
             ends[generation] = fitted[-1]
-        elif outcome.proposal.operator != POLISH:
+        elif outcome.proposal.operator not in ENDING:
             ends.clear()
         if outcome.elite:
             scored.append((fitted[-1], outcome.elite))

@@ -17,7 +17,7 @@ import numpy as np
 
 from archive.elite import SEED, Elite
 from archive.population import Population
-from archive.proposal import POLISH, Outcome
+from archive.proposal import ENDING, POLISH, Outcome
 from evaluator.assess import Scored
 from evolve.output.table import number
 from evolve.run.config import Config
@@ -268,7 +268,7 @@ def notes_question(texts: Templates, population: Population, notes: str, latest:
     counts = [
         f"- {name}: {', '.join(str(reached[name, what]) for what in ('proposals', 'fitted', 'kept'))}"
         for name in sorted({name for name, _ in reached})
-        if not name.startswith((SEED, POLISH))
+        if not name.startswith((SEED, *ENDING))
     ]
     text = fill(
         texts["notes"],

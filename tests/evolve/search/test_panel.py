@@ -13,7 +13,7 @@ import pytest
 
 from archive.elite import example
 from archive.proposal import Outcome, Proposal, Rejected, Review
-from archive.score import Errors, Score
+from archive.score import CellErrors, Errors, Score
 from evaluator.assess import Scored
 from evaluator.diagnose.describe import left_out_changes
 from evaluator.diagnose.trial import Trial

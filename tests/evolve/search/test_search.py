@@ -205,18 +205,18 @@ def test_room_and_limits_are_those_at_the_beginning_of_a_generation(tmp_path: Pa
 
 
 def test_a_consistent_holder_of_a_cell_prunes_candidates() -> None:
-    settings = SearchSettings(prune_above=1.25, group_out_within=1.5)
+    settings = SearchSettings(prune_above=1.25)
     archive = Archive(Grid())
     assert limits_of(archive, settings)(SMALL) == AssessLimits()
     archive.add(example(id=1, operations=1, features=2, mean_error=4.0, group_out=6.0))
     archive.add(example(id=2, key="b", operations=39, features=9, mean_error=2.0, group_out=None))
     archive.add(example(id=3, key="c", operations=20, features=5, mean_error=0.5, group_out=0.6, consistent=False))
     limits = limits_of(archive, settings)  # errors of inconsistent programs are no measure
-    assert limits(SMALL) == AssessLimits(mean_error=5.0, to_group_out=4.0, group_out=9.0)
+    assert limits(SMALL) == AssessLimits(mean_error=5.0, to_group_out=4.0)
     formula = "c * b.tokens * s.layers + b.prefill_reqs * b.tokens * s.tp"
     first_in_its_cell = form_of(parse(f"def step_time(b, s, *, c=1.0): return {formula}"))
-    assert limits(first_in_its_cell) == AssessLimits(float("inf"), to_group_out=4.0, group_out=9.0)
-    without = replace(settings, prune_above=0.0, group_out_within=0.0)
+    assert limits(first_in_its_cell) == AssessLimits(float("inf"), to_group_out=4.0)
+    without = replace(settings, prune_above=0.0)
     assert limits_of(archive, without)(SMALL) == AssessLimits(to_group_out=4.0)
     doubtful = Archive(Grid())
     doubtful.add(example(id=1, operations=1, features=2, mean_error=4.0, group_out=6.0, consistent=False))

@@ -59,9 +59,9 @@ def test_generations_are_numbered_from_the_seeds_on(migrating: tuple[Path, list[
     run, _ = migrating
     rows = told(run).rows
     seeds = sum(row.outcome.proposal.operator.startswith("seed:") for row in rows)
-    assert seeds == 8  # the shipped programs but the champion
+    assert seeds == 9  # the shipped programs but the champion
     generations = [row.generation for row in rows]
-    assert generations[: seeds + 9] == [0] * 8 + [1] * 8 + [2]  # two islands of four places
+    assert generations[: seeds + 9] == [0] * 9 + [1] * 8 + [2]  # two islands of four places
     assert generations[-1] is None and rows[-1].outcome.proposal.operator == "polish"
     assert len(read_report(run / "report.json").best) == max(g for g in generations if g is not None) + 1
 
