@@ -113,6 +113,10 @@ class Vocabulary:
         if method == "queueing_time":
             singles = [scale for scale in scales if len(scale) == 1] if self.measured else scales
             fields = [[f] for f in self.queueing]
+            if self.measured:
+                alone, (_, _, switches) = [*fields, *singles], self._of_corrections()
+                where = [[*field, switch] for field in alone for switch in switches if switch not in field]
+                return _each_once([[], *alone, *where])
             return _each_once([[], *fields, *singles, *([*s, *f] for s in scales for f in fields if not self.measured)])
         batch = [f for f in self.step if f.scope == "b"]
         if not self.measured:

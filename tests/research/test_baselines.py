@@ -26,6 +26,7 @@ from evolve.run.data import chosen
 from evolve.run.folder import COMPARISON as FILE
 from evolve.run.folder import JOURNAL, first_population
 from evolve.run.program import seed_texts
+from evolve.search import assessor
 from evolve.search.pool.local import Here
 from evolve.search.proposer import Proposer
 from evolve.search.vocabulary import vocabulary
@@ -267,6 +268,7 @@ def test_where_no_seed_can_be_scored_every_engine_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that start from elites at once, the others after as many proposals as the limit allows."""
+    monkeypatch.setattr(assessor, "UNLIMITED", Caps(operations=3, conditionals=0, constants=1))  # of seeds
     monkeypatch.setattr(bench, "PROPOSALS", 30)  # which is no multiple of a generation of gp
     config = write(tmp_path, ONE, caps="{constants: 1, operations: 3}")
     args = ["baselines", "--config", str(config), "--budget", "1", "--seeds", "1", "--workers", "1"]

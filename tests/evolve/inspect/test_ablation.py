@@ -97,15 +97,15 @@ def test_held_out_errors_are_those_of_fits_that_never_saw_the_run(result: Ablati
 
 
 def test_the_difference_is_the_mean_over_runs_of_the_mean_over_kinds_of_folds(result: Ablation) -> None:
-    """By hand from the errors themselves, each latency at most 20 %."""
+    """By hand from the errors themselves, each latency at most 30 %."""
 
     def size(row: Errors) -> float:
-        return float(np.mean([min(abs(getattr(row, name)), 20.0) for name in MEANS]))
+        return float(np.mean([min(abs(getattr(row, name)), 30.0) for name in MEANS]))
 
     def held_out(measured: Any) -> float:
         return float(np.mean([np.mean([size(r) for r in rows]) for rows in measured.held_out.values()]))
 
-    assert set(result.full.held_out) == {"models", "tp", "architectures", "workloads"}
+    assert set(result.full.held_out) == {"models", "tp", "architectures", "precisions", "workloads"}
     for part in result.parts:
         if part.measured:
             assert part.difference_pct == pytest.approx(held_out(part.measured) - held_out(result.full))

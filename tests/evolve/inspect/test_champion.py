@@ -35,7 +35,7 @@ from simulator.serving.known import datasheet_deployments
 SHIPPED = Path(str(resources.files("seeds")))
 RECORD = json.loads((SHIPPED / "champion.json").read_text())
 FITTED = [e for e in experiments_of(FILES) if e.id in RECORD["fitted"]]
-CANDIDATES = 1500  # the whole budget
+CANDIDATES = 1000  # the whole budget
 
 
 def test_the_record_names_this_program_and_these_data() -> None:

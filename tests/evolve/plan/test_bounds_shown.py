@@ -40,7 +40,8 @@ def test_a_clipped_exponent_is_named(command: str, path: Path, of_data: Options,
     text = PROGRAM.replace("base: us = 3000.0", "base: us = 3000.0, n: one[5, 8] = 6.0")
     path.write_text(text.replace("weight_read_us", "weight_read_us * pow(b.decode_reqs / (1 + b.decode_reqs), n)"))
     assert evolve(*command.split(), path, *(of_data if command == "fit" else [])) in (0, 1)  # a gate may refuse it
-    assert "n = 6 (beyond 4, " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert re.search(r"n = [5-8][.\d]* \(beyond 4, ", out)  # a fit may move it where it changes nothing
 
 
 def test_fit_explains_what_it_moved_to_a_bound(path: Path, of_data: Options, capsys: Capsys) -> None:

@@ -114,7 +114,7 @@ def asked(base: str, trials: Sequence[Trial], document: str = "", rows: Sequence
 
 
 def test_a_question_to_a_judge_of_eight_long_candidates_is_short() -> None:
-    """8 programs of the champion's length on 40 runs, a long document: below 7,000 tokens."""
+    """8 programs of the champion's length on 40 runs, a long document: below 7,500 tokens."""
     champion = load("champion").text
     rows = tuple(Errors(f"D{i}* codegen-{i}", 10.0 + i, -20.0 - i, 10.0 + i) for i in range(40))
     moved = tuple(row._replace(e2e=-1.0, ttft=2.0, itl=-1.0) for row in rows)
@@ -126,7 +126,7 @@ def test_a_question_to_a_judge_of_eight_long_candidates_is_short() -> None:
     assert text.count("\nFrom program 7, fitted: worst-3 E2E 9.00, mean error 4.00,") == 8
     assert "a table that" not in text and text.count("At a bound: constant_1") == 8 and "constant_2" not in text
     assert prompt.bare(champion).strip() in text
-    assert count_tokens([("user", text)]) < 7000  # a quarter of them the document
+    assert count_tokens([("user", text)]) < 7500  # a quarter of them the document
     assert "kv_max" not in text  # only fields that they read are explained
 
 

@@ -121,7 +121,7 @@ def test_the_best_baseline_predicts_every_observed_e2e() -> None:
     def row(number: int, e2e: float | None, known: dict[str, float | None]) -> HeldOutRow:
         errors = dict.fromkeys(FIGURES, None if e2e is None else 3.0)
         answers = {name: {"e2e": error, "ttft": 5.0, "itl": 5.0} for name, error in known.items()}
-        start = "models", "m", f"e{number}", "m", "w", 1, False, "k"
+        start = "models", "m", f"e{number}", "m", "m bf16 g", "w", 1, False, "k"
         return HeldOutRow(*start, e2e is not None, {}, errors, False, {}, answers)
 
     answers = {"partial": 1.0, "whole": 4.0}, {"partial": None, "whole": 6.0}, {"partial": None, "whole": None}
@@ -256,7 +256,9 @@ def test_the_json_is_the_file_and_against_names_its_program(again: Path, capsys:
     assert models["against"]["test"]["pairs"] == 3
     assert models["mean_abs_error_pct"]["e2e"] == pytest.approx(sum(abs(r["e2e"]) for r in found["rows"]) / 3)
     # a constant per model has no model to be fitted on in these folds
-    names = "blackbox/naive mean/overhead floor/roofline/host roofline/kernel sum/trained physics"
+    names = (
+        "blackbox/naive mean/overhead floor/roofline/host roofline/kernel sum/trained physics/seed kernels/seed terms"
+    )
     assert {a["name"] for a in models["baselines"]} == {*names.split("/"), "trained physics published"}
     assert models["best_baseline"] == min(models["baselines"], key=lambda a: a["e2e"])["name"]
     groups = {f"{g['by']} {g['group']}": g["experiments"] for g in found["breakdown"]["models"]}
@@ -279,7 +281,10 @@ def test_impossible_folds_are_named(again: Path, capsys: Capsys) -> None:
 
 def test_impossible_validations_are_refused(again: Path, capsys: Capsys) -> None:
     for args, words in (
-        (["--folds", "seeds"], "models, workloads, tp, architectures, hardware, files, stages"),
+        (
+            ["--folds", "seeds"],
+            "models, workloads, tp, architectures, hardware, precisions, parallelism, versions, cells, files, stages",
+        ),
         (["--csv", again / "no" / "x.csv"], f"{again}/no/x.csv: cannot be written"),
         (["--against", "nothing.py"], "nothing.py: cannot be read"),
     ):
@@ -311,9 +316,18 @@ def folds(name: str, *kinds: str) -> list[Fold]:
 
 
 def test_folds_of_the_shipped_data() -> None:
-    """Counts from configs/experiments_h100*.yaml: 20 experiments of 8 models, 4 workloads, TP 1, 2 and 4, 2 files."""
+    """Counts from configs/experiments_h100*.yaml: 20 experiments of 8 models, 4 workloads, TP 1, 2 and 4, 2 files, two types of weights."""
     found = folds("both")
-    counts = {"models": 8, "workloads": 4, "tp": 3, "architectures": 2, "files": 2, "stages": 1}
+    counts = {
+        "models": 8,
+        "workloads": 4,
+        "tp": 3,
+        "architectures": 2,
+        "precisions": 2,
+        "cells": 8,
+        "files": 2,
+        "stages": 1,
+    }
     assert Counter(f.kind for f in found) == counts
     assert [f.name for f in found if f.kind == "architectures"] == ["dense", "MoE"]
     everything = {e.id for e in chosen(load_config("both").data)[0]}
@@ -391,7 +405,7 @@ def test_statistics_by_hand() -> None:
 def test_each_figure_of_a_held_out_run_is_below_its_head() -> None:
     """Every figure has an error that says which it is."""
     figures = {name: float(i) for i, name in enumerate(FIGURES)}
-    row = HeldOutRow("models", "f", "run", "m", "w", 1, False, "c", True, {}, figures, False, {}, {})
+    row = HeldOutRow("models", "f", "run", "m", "m bf16 g", "w", 1, False, "c", True, {}, figures, False, {}, {})
     validation = cast(Validation, SimpleNamespace(rows=[row], summary={"models": SimpleNamespace(against=None)}))
     table = rows_table(validation, "models", "")
     shown = dict(zip((column.name for column in table.columns), table.cells()[0], strict=True))
