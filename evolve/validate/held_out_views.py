@@ -19,6 +19,7 @@ from evolve.validate.validation import Validation
 from simulator.language.measure import constants, operations
 
 HELD = {
+    "cells": "leave one model on one GPU in one precision out",
     "models": "leave one model out",
     "workloads": "leave one workload out",
     "tp": "leave one TP degree out",

@@ -209,7 +209,7 @@ def test_show_opens_with_the_errors_and_leaves_the_rest_to_explain(capsys: Capsy
 
 def test_explain_prints_terms_parts_steps_and_provenance(data: Path, capsys: Capsys) -> None:
     out = printed(capsys, "show", "--explain", "champion", "--experiments", data, "--id", "dense-chat")
-    parts = "3.7 % faster than the table/Parts of the predicted E2E/dense-chat: terms/stage 2:/Constants/seed:kernels"
+    parts = "3.8 % faster than the table/Parts of the predicted E2E/dense-chat: terms/stage 2:/Constants/seed:kernels"
     for part in (*parts.split("/"), "Where the times of measured kernels come from"):
         assert part in out
     for once in ("\nConstants\n", "As dot products", "Fitted on (", "def step_time("):
