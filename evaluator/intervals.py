@@ -18,6 +18,7 @@ import numpy as np
 from evaluator.metrics import WAITING, components_ms, observe, run_means_ms
 from evaluator.score import Prediction, ScoreSet, score_set
 from simulator.clock.replay import replay_all
+from simulator.common.records import stored
 from simulator.language.ir import Number, Op, Program, with_step_times
 from simulator.language.opcodes import assemble
 from simulator.serving.experiment import Experiment
@@ -56,13 +57,14 @@ class Disagreement:
 class Residual:
     """A held-out prediction: log(observed / predicted) and the spread of the ensemble by figure, None if missing.
 
-    fold: its kind and the group that it held out, see BETWEEN.
+    fold: its kind and the group that it held out, see BETWEEN. closed: of a run of a fixed concurrency.
     """
 
     fold: str
     experiment: str
     log_ratio: Mapping[str, float | None]
     spread: Mapping[str, float | None]
+    closed: bool = stored(default=False, brief=True)
 
     @property
     def kind(self) -> str:
@@ -204,10 +206,13 @@ class Coverage:
 
 
 def coverage(residuals: Sequence[Residual]) -> dict[str, Coverage]:
-    """The coverage by figure. The interval of a residual comes from those of other folds and other experiments."""
+    """The coverage by figure. The interval of a residual comes from those of other folds and other experiments under
+    the same kind of load."""
     rows: dict[str, list[list[float]]] = {figure: [] for figure in STATISTICS}
     for r in residuals:
-        others = scales([x for x in residuals if x.fold != r.fold and x.experiment != r.experiment])
+        others = scales(
+            [x for x in residuals if x.closed == r.closed and x.fold != r.fold and x.experiment != r.experiment]
+        )
         for figure, scale in others.items():
             ratio, spread = r.log_ratio[figure], r.spread[figure]
             if ratio is not None and spread is not None:

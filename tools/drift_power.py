@@ -35,7 +35,7 @@ from evolve.output.progress import Line
 from evolve.output.table import Table
 from evolve.run.data import fittable
 from evolve.run.program import CHAMPION, load, write_program
-from evolve.run.trust import trust_file, trust_of
+from evolve.run.trust import INSIDE, trust_file, trust_of
 from simulator.common.streams import stream
 from simulator.language.parse import parse
 from simulator.language.unparse import unparse
@@ -143,7 +143,7 @@ def carried_out(case: Case) -> str:
     trust = trust_of(source)
     assert trust
     rng = stream(SEED, case.number)
-    errors = donors(trust.inside, case.models, rng)
+    errors = donors(trust.residuals(INSIDE, closed=False), case.models, rng)
     hidden = {r.experiment for r in errors}
     tests = load_tests()
     program = truth(case.kind, case.size)
@@ -200,9 +200,9 @@ def false_alarms(draws: int, models: int) -> float:
     assert trust
     alarms = 0
     for number in range(draws):
-        errors = donors(trust.inside, models, stream(SEED, 1, number))
+        errors = donors(trust.residuals(INSIDE, closed=False), models, stream(SEED, 1, number))
         hidden = {r.experiment for r in errors}
-        others = [r for r in trust.inside if r.experiment not in hidden]
+        others = [r for r in trust.residuals(INSIDE, closed=False) if r.experiment not in hidden]
         known = scales(others)
         residuals = [
             StageResidual(

@@ -155,12 +155,13 @@ def probe(
         beyond = source.record is None or bool(outside(source.record.all_ranges, e, p))
         now, then = (t.class_of(beyond, Disagreement({}, 0.0)) for t in (trust, replace(trust, data="own")))
         for of_class in (now, then):
-            if not trust.residuals(of_class):
+            if not trust.residuals(of_class, e.workload.closed):
                 raise InputError(
                     f"{source.name}: none of its held-out runs lies {of_class} what its fold fitted, so the interval "
                     f"of {e.id} is unknown: `{command('validate', 'RUN')}` with all kinds of folds"
                 )
-        widths = [_widths(trust.residuals(then if n else now), p, spread) for n, spread in enumerate(spreads)]
+        closed = e.workload.closed
+        widths = [_widths(trust.residuals(then if n else now, closed), p, spread) for n, spread in enumerate(spreads)]
         narrow = too_narrow(trust, source.record, e, p, now) if source.record else ()
         found.append(ProbeTarget(e.id, widths[0], tuple(widths[1:]), tuple(narrow)))
     queued = tuple(e.id for e in targets if e not in aims and e.id not in lost)

@@ -43,6 +43,7 @@ TITLE = "Mean absolute errors of the means, percent of what was measured:"
 IN_SAMPLE = "in sample: on the runs it was fitted on"
 # kind of fold -> the runs that search and fit did not see
 WITHOUT = {
+    "cells": "the model on that GPU in that precision",
     "models": "the model",
     "workloads": "the workload",
     "tp": "the TP degree",

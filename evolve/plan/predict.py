@@ -118,7 +118,7 @@ def _with_intervals(
     if forecast.summary.predicted is None:
         return forecast
     which = class_of(trust, record, e, prediction, doubt)
-    by_figure = scales(trust.residuals(which))
+    by_figure = scales(trust.residuals(which, e.workload.closed))
     wide = widened(record, e, source.complete, prediction, doubt)
     intervals = prediction_intervals(prediction, wide, by_figure)
     lines = list(forecast.warnings)

@@ -80,7 +80,7 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
     if which == SATURATED:  # its errors are those of runs with a queue
         far.pop("requests_in_flight", None)
     lines += farther_than_held_out(far)
-    if (count := len(trust.residuals(which))) < FEW:
+    if (count := len(trust.residuals(which, e.workload.closed))) < FEW:
         lines.append(f"only {counted(count, 'held-out run')} were of its kind, so the intervals may be too narrow")
     return lines
 

@@ -104,7 +104,7 @@ class _Deployment:
         e = self.under(question, row.setting, self.built.id)
         [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
-        by_figure = scales(trust.residuals(which))
+        by_figure = scales(trust.residuals(which, e.workload.closed))
         wide = widened(record, e, question.program, f.prediction, doubt)
         intervals = prediction_intervals(f.prediction, wide, by_figure)
         if not intervals:

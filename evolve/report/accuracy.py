@@ -7,7 +7,7 @@ from typing import Any
 
 from archive.score import Errors
 from evaluator import baselines
-from evaluator.intervals import STATISTICS, coverage
+from evaluator.intervals import STATISTICS
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
@@ -16,7 +16,6 @@ from evolve.plan.forecast import Forecast
 from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import HeldOutRuns, figures_of, means_of, over_the_limits
-from evolve.run.trust import CLASSES
 from evolve.summary.run import median_text
 from evolve.validate.held_out_views import HELD
 from evolve.validate.ranks import rankings
@@ -243,8 +242,8 @@ def _baselines_held_out(evidence: Evidence) -> Exhibit:
 def _intervals(evidence: Evidence) -> Exhibit:
     trust = evidence.subject.trust
     rows = list[list[object]]()
-    for name in CLASSES:
-        for figure, c in coverage(trust.residuals(name) if trust else ()).items():
+    for name, of_figures in (trust.coverage() if trust else {}).items():
+        for figure, c in of_figures.items():
             if figure in STATISTICS:
                 shares = 100 * c.covered_80, 100 * c.covered_95, c.width_80_pct, c.width_95_pct
                 rows.append([name, figure.upper().replace("_", " "), c.runs, *shares])

@@ -22,10 +22,10 @@ REMEDY = "restore the record, or remove it"
 class Ranges:
     """Spans and distinct values over the fitted runs; None where they are unknown, as in older records.
 
-    requests_in_flight: rate x mean E2E of a load stage. model_params_b, active_params_b: billions of parameters, all
-    of them and those active per token. prompt_tokens: lengths of prompts. uncached_step_tokens: the most new prompt
-    tokens that a request brings into a step (evaluator.metrics.step_tokens). weights: "fp8" or "16-bit", say;
-    dense_weights: those of the dense models.
+    requests_in_flight: rate x mean E2E of a load stage, or its concurrency. model_params_b, active_params_b: billions
+    of parameters, all of them and those active per token. prompt_tokens: lengths of prompts. uncached_step_tokens: the
+    most new prompt tokens that a request brings into a step (evaluator.metrics.step_tokens). weights: "fp8" or
+    "16-bit", say; dense_weights: those of the dense models.
     """
 
     vocab: Span | None = None
@@ -47,13 +47,7 @@ class Ranges:
 
 def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
     """The ranges of these experiments. Each is replayed once, at the observed pace."""
-    flight = [
-        in_flight(stage, observed)
-        for e in experiments
-        if e.observed
-        for stage, observed in zip(e.workload.stages, e.observed.stages, strict=False)
-        if observed.e2e_ms.mean is not None
-    ]
+    flight = [x for e in experiments for x in _in_flight(e)]
     return Ranges(
         vocab=span_of(e.facts["vocab"] for e in experiments),
         tp=tuple(sorted({e.engine.tensor_parallel for e in experiments})),
@@ -81,6 +75,14 @@ def weights(experiment: Experiment) -> str:
 def in_flight(stage: Stage, predicted: Observation) -> float:
     """The requests in flight of a load stage, see `Stage.in_flight`."""
     return stage.in_flight(predicted.e2e_ms.mean or 0.0)
+
+
+def _in_flight(e: Experiment) -> list[float]:
+    """Those of each load stage, as observed or as its concurrency says."""
+    if e.workload.closed:
+        return [stage.in_flight(0.0) for stage in e.workload.stages]
+    observed = zip(e.workload.stages, e.observed.stages if e.observed else (), strict=False)
+    return [in_flight(stage, of_stage) for stage, of_stage in observed if of_stage.e2e_ms.mean is not None]
 
 
 def span_of(values: Iterable[float]) -> Span:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from evaluator.fit.fit import fit_set
 from evaluator.fit.uncertainty import uncertainty
+from evolve.run.data import experiments_of
 from evolve.run.folder import open_run
 from evolve.run.records import ConstantRecord, Record, constant_records
 from simulator.common.errors import InputError, nearest
 from simulator.language.ir import Program
-from simulator.serving.bundled import bundled_experiments
+from simulator.serving.bundled import FILES
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 
@@ -58,7 +59,7 @@ def known_constants(record: Record | None, program: Program) -> Mapping[str, Con
 def _fitted(record: Record) -> list[Experiment]:
     """The experiments of a record; none unless all are available with the same measurements."""
     try:
-        offered = open_run(Path(record.run)).experiments()[0] if record.run else bundled_experiments()
+        offered = open_run(Path(record.run)).experiments()[0] if record.run else experiments_of(FILES)
     except InputError:  # the run's files have been moved
         return []
     experiments = [e for e in offered if e.id in record.fitted]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.ensemble import ensemble
-from evaluator.intervals import STATISTICS, Disagreement, Residual
+from evaluator.intervals import STATISTICS, Coverage, Disagreement, Residual, coverage
 from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import RunFolder, shipped_run
 from evolve.run.program import CHAMPION, Source
@@ -56,11 +56,12 @@ class _ResidualRow:
     experiment: str
     log_ratio: Mapping[str, float | None] = stored(read=_figures(-MOST))
     spread: Mapping[str, float | None] = stored(read=_figures(0.0))
+    closed: bool = stored(default=False, brief=True)
 
 
 def _residuals(raw: Any) -> tuple[Residual, ...]:
     rows = reader_of(tuple[_ResidualRow, ...])(raw)
-    return tuple(Residual(row.fold, row.experiment, row.log_ratio, row.spread) for row in rows)
+    return tuple(Residual(row.fold, row.experiment, row.log_ratio, row.spread, row.closed) for row in rows)
 
 
 @record_class
@@ -94,9 +95,17 @@ class Trust:
             return SATURATED
         return OUTSIDE if outside or self.data or not self.inside else INSIDE
 
-    def residuals(self, name: str) -> tuple[Residual, ...]:
+    def residuals(self, name: str, closed: bool | None = None) -> tuple[Residual, ...]:
+        """Those of the class; with `closed`, those of such loads (of a fixed concurrency or not), if it has any."""
         of_class: tuple[Residual, ...] = getattr(self, name)
-        return of_class
+        return tuple(r for r in of_class if r.closed == closed) or of_class
+
+    def coverage(self) -> dict[str, dict[str, Coverage]]:
+        """How intervals cover held-out runs, by class and kind of load."""
+        loads = (("", False), (" (fixed concurrency)", True))
+        groups = {f"{name}{of}": (name, closed) for name in CLASSES for of, closed in loads}
+        rows = {label: [r for r in self.residuals(name) if r.closed == c] for label, (name, c) in groups.items()}
+        return {label: coverage(of_group) for label, of_group in rows.items() if of_group}
 
     @property
     def programs(self) -> list[Program]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evaluator import baselines
 from evaluator.cells import cell_of
@@ -82,6 +82,7 @@ class HeldOutRow:
     against: Rival | None = None
     stages: Sequence[Compared] = ()  # its load stages; none where only the last one is held out
     factors_beyond: Mapping[str, float] = field(default_factory=dict)  # of each range (evolve.run.beyond)
+    closed: bool = False  # whether its load is a fixed concurrency
 
     @property
     def whole(self) -> Compared:
@@ -89,7 +90,8 @@ class HeldOutRow:
 
     @property
     def residual(self) -> Residual:
-        return Residual(f"{self.kind}{BETWEEN}{self.fold}", self.experiment, log_ratios(self.errors), self.spread)
+        fold, ratios = f"{self.kind}{BETWEEN}{self.fold}", log_ratios(self.errors)
+        return Residual(fold, self.experiment, ratios, self.spread, self.closed)
 
     def to_json(self) -> JsonObject:
         names = (
@@ -245,11 +247,11 @@ def rows_of(fold: Fold, winner: Winner | None, train: Sequence[Experiment], agai
         about = fold.kind, fold.name, *of_run
         observed = bool(summary and summary.e2e_ms.mean), observed_figures(summary)
         known = {name: _only(answer, BASELINE_FIGURES) for name, answer in answers[e.id].items()}
-        compared = theirs.get(e.id), _stages(e, row, answers[e.id])
+        stages = _stages(e, row, answers[e.id])
+        rival = theirs.get(e.id)
         champion = winner.key if winner else None
-        found_rows.append(
-            HeldOutRow(*about, champion, *observed, row.errors, is_outside, spread, known, *compared, factors_beyond)
-        )
+        held = HeldOutRow(*about, champion, *observed, row.errors, is_outside, spread, known, rival, stages)
+        found_rows.append(replace(held, factors_beyond=factors_beyond, closed=e.workload.closed))
     return found_rows
 
 

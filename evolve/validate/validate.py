@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from archive.elite import Elite
-from evaluator.intervals import Residual, coverage, disagreements
+from evaluator.intervals import Residual, disagreements
 from evaluator.score import SCORE_SEEDS
 from evolve.output.files import write_json
 from evolve.output.progress import ProgressTimes
@@ -24,7 +24,7 @@ from evolve.run import validations
 from evolve.run.folder import RunFolder
 from evolve.run.lock import lock
 from evolve.run.program import CHAMPION, Source
-from evolve.run.trust import CLASSES, TRUST_FILE, Trust, ensemble_of
+from evolve.run.trust import TRUST_FILE, Trust, ensemble_of
 from evolve.run.validations import FILES, RECORDED, REFITTED, SEARCHED
 from evolve.search.llm.setup import check
 from evolve.search.pool.pool import Pool
@@ -111,7 +111,7 @@ def validate(run: RunFolder, options: Options, pool: Pool) -> Validation:
             never_fitted=_never_fitted(report, others),
             selection={} if forms == REFITTED else _selection(judged, run.config.seed),
             ranking=_ranking(by_kind),
-            intervals={name: coverage(trust.residuals(name)) for name in CLASSES},
+            intervals=trust.coverage(),
             costs=costs_of(run.path / FOLDERS[forms], shared.limits) if shared else None,
         )
         validations.append(run.path, line_of(validation, protocol, sum(j.searched for j in judged)))

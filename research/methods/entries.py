@@ -15,7 +15,6 @@ from evolve.run.program import CHAMPION, Source, load
 from evolve.run.trust import INSIDE, OUTSIDE, SATURATED, trust_of
 from evolve.summary.searched import searched
 from research.methods.catalog import METHODS, OURS_WORDS, Method
-from research.methods.protocol import HELD_OUT
 from simulator.common.errors import InputError
 from simulator.language.measure import Caps
 from simulator.language.opcodes import assemble
@@ -138,7 +137,7 @@ def nested(source: Source, experiments: Sequence[Experiment]) -> dict[str, dict[
     errors: dict[str, dict[str, Errors]] = {}
     for name in (INSIDE, OUTSIDE, SATURATED):
         for row in trust.residuals(name):
-            if row.kind in HELD_OUT:
+            if row.held_out:
                 errors.setdefault(row.kind, {})[row.experiment] = {f: row.error_pct(f) for f in FIGURES}
     return errors
 

@@ -115,9 +115,9 @@ def test_a_trace_of_bursts_is_fitted_by_replays() -> None:
     assert by_replays.program.theta[0] == pytest.approx(4000.0, rel=0.05)  # 200 us: some three standard errors
 
 
-# Constants of the champion that only mixtures of experts, penalties and several GPUs show.
-UNSHOWN = {"kernel_moe_quantized", "is_moe", "tp_log2"}
-UNSHOWN |= {"kv_decode_sum_moe_layers_sampling_sort", "kv_decode_sum_repetition_penalty"}
+# Constants of the champion that only experts, quantized or small kernels, penalties and several GPUs show.
+UNSHOWN = {"kernel_moe", "kernel_moe_quantized", "kernel_small", "kernel_allreduce", "layers_repetition_penalty"}
+UNSHOWN |= {"is_blackwell_is_4bit", "allreduce_rms_fusion_is_fp8"}
 
 
 def test_a_fit_by_replays_keeps_what_no_run_shows() -> None:

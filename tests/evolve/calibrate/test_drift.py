@@ -23,7 +23,7 @@ from evaluator.score import predictions, score_set
 from evolve.calibrate.drift import ALPHA, BETA, BOTH, CANNOT_TELL, FORM, NONE, Refit, drift, verdict
 from evolve.calibrate.drift_tests import LEVEL, ChannelTest, StageResidual, channel_tests, least_shift
 from evolve.run.program import load
-from evolve.run.trust import trust_of
+from evolve.run.trust import INSIDE, trust_of
 from simulator.serving.bundled import bundled_experiments, load_experiments
 from simulator.serving.observations import Observation
 
@@ -96,7 +96,7 @@ def test_a_run_outside_its_intervals_is_named_and_alone_is_no_proof(
     file = "--experiments", "one.yaml"
     out = flat(capsys, "drift", "champion", *file)
     again = "drift champion --experiments one.yaml --id dense-code"
-    assert "dense-code (ITL +5.4 %)" in out and f"`evolve {again}`" in out
+    assert "dense-code (E2E +5.4 %, ITL +5.4 %)" in out and f"`evolve {again}`" in out
     assert set(as_json(capsys, "drift", "champion", *file)["alone"]) == {"dense-code"}
     found = as_json(capsys, *again.split(), status=1)
     assert found["verdict"] == CANNOT_TELL and set(found["alone"]) == {"dense-code"}
@@ -123,7 +123,7 @@ def test_the_verdict_is_the_least_refit_that_is_enough(off: str, refits: list[st
 def test_a_large_drift_of_each_kind_is_found(kind: str, size: float) -> None:
     """The first case of each kind of tools/drift_power.py, with a drift larger than those there, but for memory: where
     it is a fifth slower, the champion's factors, which only some kernels have, no longer follow."""
-    case = drift_power.Case(drift_power.KINDS.index(kind), kind, size, 4)
+    case = drift_power.Case(drift_power.KINDS.index(kind), kind, size, 2)
     assert drift_power.carried_out(case) == drift_power.RIGHT[kind]
 
 
@@ -138,10 +138,10 @@ def test_residuals_are_divided_by_held_out_errors_and_noise_of_arrivals() -> Non
     for name in MEANS:
         ours, theirs = (getattr(o, f"{name}_ms").mean for o in (p.predicted.summary, run.observed.summary))
         assert row.log_ratio[name] == pytest.approx(math.log(theirs / ours))
-        scale = scales(trust.inside)[name]
+        scale = scales(trust.residuals(INSIDE, closed=False))[name]
         least = math.sqrt(np.square(scale.quotients).mean()) * scale.floor
         assert least < (row.scale[name] or 0.0) < 4.0 * least, "wider by the ensemble and the arrivals"
-    assert found.freedom == len({r.experiment for r in trust.inside}) - 1
+    assert found.freedom == len({r.experiment for r in trust.residuals(INSIDE, closed=False)}) - 1
     assert len(found.undecided) == 2 and "one model" in found.undecided[0] and "load stages" in found.undecided[1]
 
 

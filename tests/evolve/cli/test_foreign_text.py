@@ -158,7 +158,7 @@ CASES = r"""
 0 export RUN --to latex => [bold]w\textbackslash{}x1b
 0 export RUN --to sympy => [bold]w.[31m[x] y/runs/[r]
 0 export ~[f].py --to json => [f].py
-0 score ~[p].py EXP => CHAT ;; 3 measured runs
+0 score ~[p].py EXP => 3 measured runs
 2 bench [bold]x\x1b[/bold] => extra argument ([bold]x\x1b[/bold])
 0 list --runs ~runs --explain => RUN ;; unlike data cannot be compared
 """.strip().splitlines()

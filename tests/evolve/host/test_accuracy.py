@@ -18,10 +18,7 @@ from simulator.serving.bundled import load_experiments
 from simulator.serving.known import measured_deployments
 
 README_ROWS = {  # the README's words for a row, and those here
-    "without each model": "the model",
-    "without each workload": "the workload",
-    "without each TP degree": "the TP degree",
-    "without dense models, without mixtures of experts": "dense models or mixtures of experts",
+    "without each model on each GPU in each precision": "the model on that GPU in that precision",
     "in sample: the shipped champion": IN_SAMPLE,
 }
 
@@ -34,7 +31,7 @@ def test_the_champions_figures_are_the_readmes() -> None:
     title, _, *lines = accuracy(load("champion"))
     assert title == TITLE and NOTHING not in lines
     assert lines[-2].startswith(
-        "Fitted on: H100-SXM-80GB; TP 1, 2, 4; models of 6.74 to 108 billion parameters; dense "
+        "Fitted on: B200-SXM-180GB, H100-SXM-80GB, H200-SXM-141GB; TP 1, 2, 4, 8; models of 6.74 "
     )
     readme = (ROOT / "README.md").read_text().replace("**", "")
     for theirs, ours in README_ROWS.items():
@@ -70,10 +67,10 @@ def test_a_fit_to_own_runs_says_that_nothing_was_held_out(start: str) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_deployments_beyond_every_run_are_counted(capsys: Capsys) -> None:
-    """Of all known deployments the champion's runs span models of 6.7 to 108 billion parameters on one to four H100s."""
+    """The champion's runs span models of 6.7 to 1,026 billion parameters, 5.7 to 70.6 active, on one to eight GPUs."""
     known = measured_deployments()
-    own = [d for d in known if d.hardware == "H100-SXM-80GB" and d.facts["tp"] in (1, 2, 4)]
-    inside = [d for d in own if 6.7 < d.facts["model_params_b"] < 110 and 6.7 < d.facts["active_params_b"] < 72]
+    own = [d for d in known if d.hardware[:4] in ("B200", "H100", "H200") and d.facts["tp"] in (1, 2, 4, 8)]
+    inside = [d for d in own if 6.7 < d.facts["model_params_b"] < 1030 and 5.6 < d.facts["active_params_b"] < 72]
 
     def emitted(*args: object) -> tuple[str, str]:
         """Warnings and guide."""
@@ -87,8 +84,8 @@ def test_deployments_beyond_every_run_are_counted(capsys: Capsys) -> None:
     assert told in emitted("--host-facts")[0]
     one = "--target", "blis-4", "--model", "llama-2-7b", "--hardware", "H100", "--tp", 1
     assert "beyond the fitted runs" not in emitted(*one)[0]
-    err, guide = emitted("--deployment", "mixtral-8x22b,H100,8", "--deployment", "llama-2-7b,H100,1")
-    text = "mixtral-8x22b/H100-SXM-80GB/tp8: beyond the fitted runs in TP degree and size"
+    err, guide = emitted("--deployment", "mixtral-8x22b,H100,16", "--deployment", "llama-2-7b,H100,1")
+    text = "mixtral-8x22b/H100-SXM-80GB/tp16: beyond the fitted runs in TP degree"
     assert text in err and err.count("beyond the fitted runs") == 1 and text in guide
 
 

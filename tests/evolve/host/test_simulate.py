@@ -301,12 +301,12 @@ def test_prompts_that_are_too_long_are_counted_in_a_sentence(files: Path, capsys
 
 
 def test_a_deployment_that_cannot_be_or_is_beyond_the_fit_is_said(files: Path, capsys: Capsys) -> None:
-    """llama-2-70b has 128.5 GiB of weights, an H100 79 GiB; no fitted run had 8 GPUs."""
+    """llama-2-70b has 128.5 GiB of weights, an H100 79 GiB; no fitted run was at TP 16."""
     named = "--program", "champion", "--model", "llama-2-70b", "--hardware", "H100", "--tp"
     status, _, err = simulate(capsys, *BOTH, *named, "1")
     assert status == 0 and "leaves no room for KV cache, 128.5 GiB of weights" in err
-    said = "llama-2-70b on 8 H100-SXM-80GB: beyond the fitted runs in TP degree"
-    assert said not in err and said in simulate(capsys, *BOTH, *named, "8")[2]
+    said = "llama-2-70b on 16 H100-SXM-80GB: beyond the fitted runs in TP degree"
+    assert said not in err and said in simulate(capsys, *BOTH, *named, "16")[2]
     assert "warning" not in simulate(capsys, *BOTH, *named, "4")[2]
 
 

@@ -156,8 +156,8 @@ def test_coefficients_that_do_not_fit_their_run_are_a_caution(run: Run) -> None:
 
 
 def test_go_for_a_gpu_that_no_run_had_says_so(run: Run) -> None:
-    """All shipped runs are on the H100 (configs/experiments_h100.yaml)."""
-    said = "no fitted run was on H200-SXM-141GB, only on H100-SXM-80GB"
-    for gpu, warned in (("H200", True), ("H100", False)):
+    """No shipped run is on an A100 (configs/experiments_*.yaml)."""
+    said = "no fitted run was on A100-SXM-80GB, only on B200-SXM-180GB, H100-SXM-80GB, H200-SXM-141GB"
+    for gpu, warned in (("A100-SXM-80GB", True), ("H100", False)):
         _, err = run("emit", "champion", "--out", "go", "--model", "llama-3.1-8b", "--hardware", gpu)
         assert (said in err) == (said in page()) == warned

@@ -156,22 +156,23 @@ def test_impossible_values_say_why(tmp_path: Path) -> None:
 
 
 def test_queues_and_values_outside_the_fit_are_named(tmp_path: Path) -> None:
-    found = of(load("champion"), world(tmp_path, "dense-overloaded", max_num_seqs=128))
+    """The fitted runs have at most 16,384 tokens in a step."""
+    found = of(load("champion"), world(tmp_path, "dense-overloaded", max_num_seqs=128, max_num_batched_tokens=16384))
     [half, _] = effect(found, "max_num_seqs").points
     assert half.value == 64
     low = of(load("champion"), world(tmp_path, "dense-overloaded", max_num_seqs=32))
     assert "queue grows" in low.fails
     [_, double] = effect(found, "max_num_batched_tokens").points
-    assert any("max_num_batched_tokens 4096" in line for line in double.outside or ())
+    assert any("max_num_batched_tokens 32768" in line for line in double.outside or ())
     unknown = of(f"def step_time(b, s, *, a=8192.0): return a\n{NO_OVERHEADS}", world(tmp_path, "dense-chat"))
     assert unknown.outside is None and all(p.outside is None for e in unknown.effects for p in e.points)
 
 
 def test_the_overview_counts_what_the_tables_name(tmp_path: Path) -> None:
-    """The fitted runs have at most 2048 tokens in a step: at 4096 the first one lies outside as it is, whatever else is
+    """The fitted runs have at most 16,384 tokens in a step: at 32,768 the first one lies outside as it is, whatever else is
     changed, and of the second only twice its budget does."""
     champion = load("champion")
-    found = [of(champion, world(tmp_path, "dense-chat", max_num_batched_tokens=tokens)) for tokens in (4096, 2048)]
+    found = [of(champion, world(tmp_path, "dense-chat", max_num_batched_tokens=tokens)) for tokens in (32768, 16384)]
     assert found[0].outside and all(p.outside for e in found[0].effects for p in e.points if not p.impossible)
     rows = [row.values for one in found for row in sensitivity_view._table(one).rows]
     named = {s: sum(str(cells[-1]).count("outside the fit") for cells in rows if cells[0] == s) for s in NUMBERS}

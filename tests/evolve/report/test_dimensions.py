@@ -32,6 +32,7 @@ from evolve.report.retraining import runs_needed
 from evolve.report.stress import constants_times, kernels_times, steps_longer, under
 from evolve.report.subject import Subject, subject_of
 from evolve.run.data import fittable
+from evolve.run.program import load
 from evolve.run.trust import Trust
 from evolve.search.pool.local import Here
 from simulator.clock.bind import deployments_in_order
@@ -65,7 +66,7 @@ def test_held_out_errors_are_those_that_the_validation_logged(champion: Subject)
     """The log has the means of each kind of fold, and the report makes them from the residuals of single runs. The
     shipped ones are those of the first call: later looks at what is held out are not independent of it."""
     (first,) = read_journal(resources.files("seeds") / "champion" / "validate.jsonl")  # type: ignore[arg-type]
-    assert (first["call"], first["budget"]) == (1, 500)
+    assert first["call"] == 1
     logged = first["mean_abs_error_pct"]
     rows = held_out(champion.trust, champion.known)
     assert set(logged) == {row.kind for row in rows}
@@ -81,8 +82,9 @@ def test_held_out_errors_are_known_whatever_the_program_is_judged_on() -> None:
     other = [replace(e, id=f"mine-{e.id}") for e in bundled_experiments()[:1]]
     subject = subject_of("champion", Caps(), None, other)
     assert [e.id for e in subject.experiments] == [other[0].id]
-    assert len([e for e in subject.fitted if e.id != other[0].id]) == 20
-    assert len(held_out(subject.trust, subject.known)) > 100
+    record = load("champion").record
+    assert record and {e.id for e in subject.fitted} >= {*record.fitted}  # and runs with the same measurements
+    assert len(held_out(subject.trust, subject.known)) >= len(record.fitted)
 
 
 def test_figures_of_errors_name_the_worst_and_leave_out_what_was_not_observed() -> None:
@@ -138,12 +140,13 @@ def test_runs_under_a_changed_engine_move_as_the_prediction_does(champion: Subje
 
 
 def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled(champion: Subject) -> None:
-    """Of the champion one field of kernels of experts is in terms of both sorts; the host's time to issue is a prior."""
-    terms = """allreduce_us, decode_attention_us, elementwise_us, lm_head_us, moe_quantized_us * b.uncaptured, moe_us,
-        moe_us * b.uncaptured, prefill_attention_us, sampler_us, small_us"""
+    """Of the champion, fields of kernels are in terms of both sorts; the host's times of a step are priors."""
+    terms = "allreduce_us * b.uncaptured * s.is_widened, decode_attention_us, elementwise_us"
+    terms += ", moe_quantized_us * b.uncaptured, sampler_us"
     assert sorted(bare_terms(champion.source.complete)) == [
-        *(f"b.kernel_{x}" for x in " ".join(terms.split()).split(", ")),
+        *(f"b.kernel_{x}" for x in terms.split(", ")),
         "s.issue_us",
+        "s.schedule_us",
     ]
     head = "def step_time(b, s, *, c: one = 0.5, base: us = 700.0):"
     program = parse(f"{head} x = b.kernel_gemm_us; return c * (x + b.kernel_sampler_us) + x + base")

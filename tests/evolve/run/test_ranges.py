@@ -14,16 +14,17 @@ from evaluator.fit.fit import FIT_SEED
 from evaluator.fit.stages import paced
 from evaluator.judge.gates import deployments_of
 from evaluator.metrics import evicted, new_tokens, step_tokens
+from evolve.run.data import experiments_of
 from evolve.run.program import load
 from evolve.run.ranges import Ranges, ranges_of, weights
 from simulator.common.records import DamagedRecord, from_json, to_json
-from simulator.serving.bundled import bundled_experiments, experiments_from_mapping
+from simulator.serving.bundled import FILES, experiments_from_mapping
 from simulator.serving.digests import data_hash
 from simulator.serving.experiment import Experiment
 from simulator.serving.load import load_of
 from simulator.serving.model import model_table
 
-RUNS = {e.id: e for e in bundled_experiments()}
+RUNS = {e.id: e for e in experiments_of(FILES)}
 LLAMA = RUNS["llama-2-7b-tp1-codegen"]
 ROLEPLAY = RUNS["llama-2-7b-tp1-roleplay"]
 SCOUT = RUNS["20-llama-4-scout-17b-16e-tp2-codegen-2"]
@@ -53,8 +54,8 @@ def test_ranges_of_the_shipped_champion_are_read_back() -> None:
     fitted = [RUNS[name] for name in record.fitted]
     made = ranges_of(fitted)
     assert made == record.ranges == from_json(Ranges, json.loads(json.dumps(to_json(made))), "r.json")
-    assert (made.prompt_tokens, made.uncached_step_tokens) == ((566, 1034), 1034)
-    assert (made.weights, made.mixture_of_experts) == (("16-bit", "fp8"), (False, True))
+    assert (made.prompt_tokens, made.requests_in_flight) == ((566, 8191), (4, 1024))  # lengths and loads of the files
+    assert (made.weights, made.mixture_of_experts) == (("16-bit", "4-bit", "fp8"), (False, True))
 
 
 def test_the_type_of_weights_has_a_name_outside_the_data() -> None:
