@@ -122,9 +122,9 @@ class Program:
         """A row for each constant: value, unit, bounds, and how well the fit determined it, if it is known.
 
         >>> evolve.Program("champion").constants[["method", "name", "unit"]].head(2)
-              method                  name unit
-        0  step_time                  gemm  one
-        1  step_time  kernel_moe_quantized  one
+              method          name unit
+        0  step_time          gemm  one
+        1  step_time  kernel_small  one
         """
         return frame(CONSTANTS, constant_rows(self.description))
 

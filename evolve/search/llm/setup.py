@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+from archive.elite import SEED
 from archive.journal import Journal
 from archive.proposal import is_outcome
 from evolve.run import folder as run_folder
@@ -15,6 +16,7 @@ from evolve.run.config import Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
+from evolve.run.program import seed_texts
 from evolve.search.llm import client, prompt
 from evolve.search.llm.calls import LlmCall, Messages, Price
 from evolve.search.llm.prompt import Templates
@@ -166,12 +168,18 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
             f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or mixed."
         )
     about = replace(source.about, replayed=str(recording))
-    run = run_folder.create(out, source.config, about)
+    search, first = source.config.search, run_folder.read_start(source)
+    if not search.only_start:  # this release may ship other seeds
+        tried = {outcome.proposal.operator for outcome in source.outcomes()}
+        shipped = [(name, text) for name, text in seed_texts() if f"{SEED}{name}" in tried]
+        first += shipped
+        search = replace(search, start=(*search.start, *(name for name, _ in shipped)), only_start=True)
+    run = run_folder.create(out, replace(source.config, search=search), about)
     journal = Journal(run.journal)
     journal.append(calls)
     journal.close()
     _write_prompts(run, prompts_of(source))
-    run_folder.write_start(run, run_folder.read_start(source))
+    run_folder.write_start(run, first)
     return run
 
 
