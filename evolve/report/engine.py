@@ -43,7 +43,7 @@ def settings(evidence: Evidence) -> Dimension:
 
 
 def _sensitivity(evidence: Evidence) -> Exhibit:
-    """The effect of each setting by replay: the median over the clean runs."""
+    """The effect of each setting by replay: the median over a few clean runs."""
     effects: dict[str, list[Effect]] = defaultdict(list)
     for of_run in evidence.sensitivities if evidence.subject.clean else ():
         for effect in of_run.effects:
@@ -55,7 +55,7 @@ def _sensitivity(evidence: Evidence) -> Exhibit:
         "Numbers are halved and doubled, switches turned over. Elasticity: by how many percent a mean latency grows "
         "where the setting grows by one percent. All of it is predicted by replay."
     )
-    title = "Predicted effect of each setting: medians over the clean runs"
+    title = "Predicted effect of each setting: medians over a clean run of each cell and workload"
     return Exhibit.of(title, columns, rows, evidence.subject.by("sensitivity", "--json", dimension=NAME), note=note)
 
 

@@ -123,9 +123,9 @@ class Evidence:
 
     @cached_property
     def sensitivities(self) -> tuple[Sensitivity, ...]:
-        """The effect of each engine setting on the clean experiments, under one arrival seed."""
+        """The effect of each engine setting on a few clean experiments, under one arrival seed."""
         subject = self.subject
-        ids = tuple(e.id for e in subject.clean)
+        ids = tuple(e.id for e in subject.few)
         calls = [WorkerCall(_sensitivities, (subject.source, file, ids, subject.seeds[:1])) for file in subject.files]
         return tuple(found for of_file in self.carried_out("engine settings", calls) for found in of_file)
 

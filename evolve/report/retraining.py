@@ -22,7 +22,7 @@ def retraining(evidence: Evidence) -> Dimension:
     if len(evidence.subject.clean) < 2:
         text = "There are fewer than two clean runs, so what a refit needs cannot be measured."
         return Dimension.of(NAME, title, (UNTESTED, text), RULE, ())
-    curve = learning_curve(evidence.subject.source, evidence.subject.experiments, evidence.pool)
+    curve = learning_curve(evidence.subject.source, evidence.subject.few, evidence.pool)
     needed = {name: runs_needed(curve, name) for name in ("e2e", "ttft") if curve.points[-1].mean[name] is not None}
     cpu_s = evidence.refit.cpu_s
     of_all = ", ".join(f"{curve.points[-1].mean[name]:.1f} % {name.upper()}" for name in needed)
@@ -72,7 +72,7 @@ def _curve(evidence: Evidence, curve: LearningCurve) -> Exhibit:
     columns += [figures(".1f", "E2E p90", "TTFT mean"), figures(".2f", "ITL mean")]
     title = f"Learning curve: absolute errors in percent on runs left out of the fit, each {curve.left_out} in turn"
     again = evidence.subject.by("fit", "--learning-curve", dimension=NAME)
-    note = f"{DRAWS} random choices of as many runs for each {curve.left_out} that is left out."
+    note = f"{DRAWS} random choices of as many runs for each {curve.left_out}, of one run of each cell and workload."
     return Exhibit.of(title, columns, rows, again, note=note)
 
 

@@ -67,8 +67,8 @@ def constants_times(program: Program, positions: Sequence[int], factor: float) -
 
 
 def changes(evidence: Evidence, variants: Mapping[str, Program]) -> dict[str, Means]:
-    """By variant, the difference of its mean E2E, TTFT and ITL from the program's in percent, mean over clean runs."""
-    clean = evidence.subject.clean
+    """By variant, the difference of its means from the program's in percent, mean over a few clean runs."""
+    clean = evidence.subject.few
     programs = [evidence.subject.source.complete, *variants.values()]
     means = evidence.carried_out("changed constants", [WorkerCall(_means_ms, (p, clean)) for p in programs])
     return {name: _change(means[0], theirs) for name, theirs in zip(variants, means[1:], strict=True)}
@@ -162,11 +162,9 @@ def _observation(observed: Observation, after: Observation, before: Observation)
 
 
 def stressed(evidence: Evidence, variants: Mapping[str, Program]) -> list[Stressed]:
-    """The clean runs under each changed engine, a variant of the program."""
+    """A few clean runs under each changed engine, a variant of the program."""
     subject = evidence.subject
-    calls = [
-        WorkerCall(_stressed, (subject.source, subject.clean, name, changed)) for name, changed in variants.items()
-    ]
+    calls = [WorkerCall(_stressed, (subject.source, subject.few, name, changed)) for name, changed in variants.items()]
     return evidence.carried_out("changed engines", calls)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from archive.champion import champion
+from evaluator.cells import cell_of
 from evaluator.score import SCORE_SEEDS
 from evolve.output.terminal import command
 from evolve.run.data import experiments_of, fittable
@@ -76,6 +77,11 @@ class Subject:
     @property
     def clean(self) -> tuple[Experiment, ...]:
         return tuple(fittable(self.experiments))
+
+    @property
+    def few(self) -> tuple[Experiment, ...]:
+        """Of the clean experiments the first of each cell and workload: for what takes many replays or fits."""
+        return tuple({(cell_of(e), e.workload.name): e for e in reversed(self.clean)}.values())[::-1]
 
     @property
     def data(self) -> str:

@@ -14,9 +14,7 @@ from archive.proposal import Outcome
 from evolve.output.terminal import command, warn, warn_once
 from evolve.run.folder import RunFolder, archive_of, open_run
 from evolve.run.program import Source, source_of, with_true_names
-from evolve.run.trust import TRUST_FILE, read_trust
 from evolve.summary.result import RunReport, cut_off, finished
-from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
 
 NOT_SCORED = "{}: no candidate was scored, so it has no champion: `{}` goes on or shows why"
@@ -50,7 +48,7 @@ class Searched:
         """The champion of the report, or the one that a report would name now; None where no candidate was scored."""
         if self.report:
             return self.report.champion
-        best = champion_of(self.run, self.archive.members())
+        best = champion(self.archive.members(), self.run.config.score.rule)
         return with_true_names(best) if best else None
 
     @property
@@ -84,22 +82,3 @@ def tell_unfinished(run: RunFolder) -> None:
     if not run.ended:
         goes_on = command("resume", run.path)
         warn(f"{run.path}: its search has not ended, so this is what it has until now: `{goes_on}` goes on")
-
-
-def champion_of(run: RunFolder, members: Sequence[Elite]) -> Elite | None:
-    """The champion among the members of a run's archive; None if there are none.
-
-    The shipped run's trust file names the champion's form, which spares comparing all its programs.
-    """
-    form = _trusted_form(run) if run.shipped else None
-    if same := [e for e in members if e.key == form]:
-        return champion(same, run.config.score.rule)
-    return champion(members, run.config.score.rule)
-
-
-def _trusted_form(run: RunFolder) -> str | None:
-    path = run.path / TRUST_FILE
-    try:
-        return read_trust(read_bytes(path, kept=True), str(path)).key
-    except (OSError, InputError):
-        return None

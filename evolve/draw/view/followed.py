@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from archive.champion import champion
 from archive.journal import Damaged, Tail
 from evolve.draw.view.experiments import PageData, data_of
 from evolve.draw.view.validation import recorded_of, validation_of
@@ -16,7 +17,6 @@ from evolve.run.spent import FILE as CPU
 from evolve.run.spent import read_spent
 from evolve.run.validations import FILES, RECORDED, SEARCHED
 from evolve.summary.result import RunReport, cut_off, read_report
-from evolve.summary.searched import champion_of
 from evolve.summary.story import Story
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
@@ -115,7 +115,7 @@ class Followed:
         )
         self._recorded: JournalReading[JsonObject | None] = JournalReading(path / FILES[RECORDED], recorded_of, None)
         self._cpu: JournalReading[dict[int, float]] = JournalReading(path / CPU, _spent, {})
-        best = champion_of(run, self.story.population.archive.members()) if run.shipped else None
+        best = champion(self.story.population.archive.members(), run.config.score.rule) if run.shipped else None
         self._shipped = best.id if best else None
         self._settle()
 

@@ -10,9 +10,8 @@ import tiny_world
 from commands import Capsys, evolve
 from paths import ROOT
 
-from archive.champion import champion
 from evolve.draw.view.followed import Followed
-from evolve.run.program import with_true_names
+from evolve.run.program import load
 from evolve.summary.searched import searched
 
 SHIPPED = ROOT / "seeds" / "champion"
@@ -76,8 +75,6 @@ def test_what_a_run_has_before_its_search_has_ended_is_shown_with_a_warning(
 
 
 def test_the_shipped_runs_champion_is_the_one_that_the_rule_chooses() -> None:
-    """Its trust file names the champion's form, which spares the comparison that is made here."""
-    shipped = searched(SHIPPED)
+    shipped, record = searched(SHIPPED), load("champion").record
     assert shipped.report is None and shipped.run.shipped
-    best = champion(shipped.archive.members(), shipped.run.config.score.rule)
-    assert best and shipped.champion == with_true_names(best)
+    assert record and record.found and shipped.champion.id == record.found.proposal
