@@ -119,7 +119,7 @@ class Evidence:
     @cached_property
     def ablation(self) -> Ablation:
         """The program without each of its parts. Raises InputError with fewer than two clean experiments."""
-        return ablate(self.subject.source, self.subject.experiments, self.pool)
+        return ablate(self.subject.source, self.subject.few, self.pool)
 
     @cached_property
     def sensitivities(self) -> tuple[Sensitivity, ...]:
