@@ -15,10 +15,9 @@ OLD_RULES = {"joint": "mean_error", "transfer": "group_out"}  # of `Rule.by`, in
 class Rule:
     """The rule that chooses a champion: the simplest program that is not worse than the best one.
 
-    `by` names the selection score: the mean error (`mean_error`), or its average with the leave-group-out error
-    (`group_out`): left-out errors alone do not tell forms that hardly fit from those that do. Not worse is a program
-    within `within` (relative) of the lowest score whose errors are, cell by cell, above those of the best by at most
-    the standard error of that difference. No program above the best fitted seed competes.
+    `by` names the selection score: the mean error (`mean_error`), or the leave-group-out error (`group_out`). Not worse
+    is a program within `within` (relative) of the lowest score whose errors are, cell by cell, above those of the best
+    by at most the standard error of that difference. No program above the best fitted seed competes.
 
     Only physically consistent programs compete, if there are any. Of these, only programs with no experiment above
     `worst_pct` percent E2E compete. If no program is that good, the rule drops this limit: a run that no program
@@ -31,7 +30,7 @@ class Rule:
 
     def selection_score(self, elite: Elite) -> float:
         """The elite's selection score in percent; smaller is better."""
-        return elite.mean_error if self.by == "mean_error" else (elite.mean_error + elite.charged_group_out) / 2.0
+        return elite.mean_error if self.by == "mean_error" else elite.charged_group_out
 
     def measured_selection_score(self, elite: Elite) -> float | None:
         """The selection score; None if it needs a leave-group-out error that was not measured."""
@@ -98,9 +97,9 @@ def finalists(elites: Iterable[Elite], rule: Rule, count: int) -> list[Elite]:
 
 
 def selection_score(mean_error: float, group_out: float | None) -> float:
-    """The average of mean error and leave-group-out error; the mean error alone without the other.
+    """The leave-group-out error; the mean error where that was not measured.
 
     >>> selection_score(2.0, 4.0), selection_score(2.0, None)
-    (3.0, 2.0)
+    (4.0, 2.0)
     """
-    return mean_error if group_out is None else (mean_error + group_out) / 2.0
+    return mean_error if group_out is None else group_out

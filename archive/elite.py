@@ -15,7 +15,6 @@ from simulator.language.parse import parse
 
 OLD_KEYS = {"joint": "mean_error", "transfer": "group_out", "sound": "consistent"}  # of releases up to 0.3
 SEED = "seed:"  # prefix of a starting program's name, its operator
-CELLS = ("cells", "fitted_cells")
 UNMEASURED = 1e3  # percent; stands in for a leave-group-out error that was not measured
 
 
@@ -29,7 +28,7 @@ class Elite:
     - operations, constants, features: the size of the program; features are the distinct fields it reads.
     - operator: what proposed it. parents: ids of the elites it was made from.
     - group_out: the error on runs that were left out of the fit (evaluator.group_out); None if it was not measured.
-      cells: the errors of cells that it is the mean of. fitted_cells: the same of all runs in sample.
+      cells: the errors of cells that it is the mean of.
     - consistent: True if it contradicts nothing that is known about the hardware.
     """
 
@@ -45,7 +44,6 @@ class Elite:
     group_out: float | None = None
     consistent: bool = True
     cells: tuple[tuple[str, float], ...] = ()
-    fitted_cells: tuple[tuple[str, float], ...] = ()
 
     @property
     def program(self) -> Program:
@@ -75,23 +73,14 @@ class Elite:
         """(worst3, mean error, complexity, charged group-out), all to be minimised."""
         return (self.score.worst3, self.score.mean_error, float(self.complexity), self.charged_group_out)
 
-    def left_out_above(self, other: Elite) -> tuple[float, float]:
+    def above(self, other: Elite) -> tuple[float, float]:
         """(mean difference of the errors left out to another elite, its standard error); NaN without these."""
         return CellErrors(self.cells).above(CellErrors(other.cells))
 
-    def above(self, other: Elite) -> tuple[float, float]:
-        """The same of each cell's mean of the errors in sample and left out, by which a champion is chosen."""
-        return self._selected().above(other._selected())
-
-    def _selected(self) -> CellErrors:
-        fitted = dict(self.fitted_cells)
-        return CellErrors(tuple((name, (fitted.get(name, error) + error) / 2.0) for name, error in self.cells))
-
     def rounded(self) -> Elite:
         """The elite with its errors rounded as in a journal."""
-        cells, fitted = (CellErrors(errors).rounded().cells for errors in (self.cells, self.fitted_cells))
-        score, group_out = self.score.rounded(), rounded(self.group_out)
-        return replace(self, score=score, group_out=group_out, cells=cells, fitted_cells=fitted)
+        cells, group_out = CellErrors(self.cells).rounded().cells, rounded(self.group_out)
+        return replace(self, score=self.score.rounded(), group_out=group_out, cells=cells)
 
     def to_json(self) -> JsonObject:
         """The elite as a JSON object, in which the figures of its score stand beside its own."""
@@ -101,7 +90,7 @@ class Elite:
             if f.name == "score":
                 entry |= {name: getattr(self.score, name) for name in ("worst3", "mean_error", "e2e", "ttft", "itl")}
                 entry["rows"] = [list(row) for row in self.score.rows]
-            elif f.name not in CELLS:
+            elif f.name != "cells":
                 entry[f.name] = value
             elif value:  # lines of older releases have none
                 entry[f.name] = dict(value)
@@ -113,8 +102,8 @@ class Elite:
         k: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
         new = tuple.__new__  # a long journal has millions of rows: this is the fastest way to make them
         score = Score(tuple([new(Errors, row) for row in k.rows]), k.e2e, k.ttft, k.itl, k.mean_error, k.worst3)
-        sizes, cells = (k.operations, k.constants, k.features), (tuple(k.cells.items()), tuple(k.fitted_cells.items()))
-        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent, *cells)
+        sizes, cells = (k.operations, k.constants, k.features), tuple(k.cells.items())
+        return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent, cells)
 
 
 _COUNT, _ERROR = (0, LARGEST_WHOLE), (0.0, LARGEST_NUMBER)
@@ -139,7 +128,6 @@ class _Kept:
     operator: str
     parents: tuple[int, ...]
     cells: Mapping[str, float] = stored(lacking={}, limits=_ERROR)
-    fitted_cells: Mapping[str, float] = stored(lacking={}, limits=_ERROR)
     group_out: float | None = stored(default=None, limits=_ERROR)
     consistent: bool = True
 

@@ -42,14 +42,13 @@ from simulator.serving.experiment import Experiment
 class Scored:
     """A candidate with fitted constants, without the terms that the fit set to 0: `text` is exactly what was scored.
 
-    left_out, in_sample: see evaluator.group_out, None if not measured. consistent: with datasheets and measured
-    kernels, see evaluator.judge.
+    left_out: see evaluator.group_out, None if not measured. consistent: with datasheets and measured kernels, see
+    evaluator.judge.
     """
 
     text: str
     score: Score
     left_out: CellErrors | None
-    in_sample: CellErrors | None
     consistent: bool
     operations: int
     constants: int
@@ -63,10 +62,6 @@ class Scored:
     @property
     def cells(self) -> tuple[tuple[str, float], ...]:
         return self.left_out.cells if self.left_out else ()
-
-    @property
-    def fitted_cells(self) -> tuple[tuple[str, float], ...]:
-        return self.in_sample.cells if self.in_sample else ()
 
     @property
     def program(self) -> Program:
@@ -267,10 +262,10 @@ def _judged(
     result = score(code, program.theta, data.score, data.moe_weight, _in_steps(program, ratio, data.fit))
     timer.lap("replay")
     worth_it = result.mean_error <= limits.to_group_out
-    left_out, in_sample = (group_out(program, ratio, data.folds) if worth_it else None) or (None, None)
+    left_out = group_out(program, ratio, data.folds) if worth_it else None
     timer.lap("group_out")
     counts = operations(program), constants(program), len(features(program))
-    return Scored(unparse(program), result, left_out, in_sample, consistent, *counts)
+    return Scored(unparse(program), result, left_out, consistent, *counts)
 
 
 def _in_steps(program: Program, ratio: np.ndarray, data: FitSet) -> list[RunErrors]:

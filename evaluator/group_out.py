@@ -103,8 +103,8 @@ def left_out(names: Sequence[str]) -> list[list[int]]:
     return [[i for i, n in enumerate(names) if n == name] for name in dict.fromkeys(names)]
 
 
-def group_out(program: Program, ratio: np.ndarray, data: Folds) -> tuple[CellErrors, CellErrors] | None:
-    """(The leave-group-out errors in percent; those in sample, of the same cells); None without folds.
+def group_out(program: Program, ratio: np.ndarray, data: Folds) -> CellErrors | None:
+    """The leave-group-out errors in percent; None without folds.
 
     A run's error is the mean over the kinds of folds of its `mean_errors` where it is left out; a cell's the mean over
     its runs. `program` was fitted on everything: the folds start from its constants and reuse `ratio`, replay over mean
@@ -121,9 +121,7 @@ def group_out(program: Program, ratio: np.ndarray, data: Folds) -> tuple[CellErr
         totals[runs] += mean_errors(data.fit.errors_pct(means_ms)[runs])
         counts[runs] += 1.0
     with np.errstate(invalid="ignore"):
-        left_out = totals / counts
-    in_sample = mean_errors(data.fit.errors_pct(problem.predict(problem.start) * ratio))
-    return by_cell(data.fit.experiments, left_out), by_cell(data.fit.experiments, in_sample)
+        return by_cell(data.fit.experiments, totals / counts)
 
 
 def by_cell(experiments: Sequence[Experiment], errors: np.ndarray) -> CellErrors:

@@ -17,7 +17,7 @@ import numpy as np
 
 from evaluator.fit.loss import huber_weights
 from evaluator.fit.machine import machine
-from evaluator.fit.problem import KERNEL_WEIGHT, Problem, with_slopes
+from evaluator.fit.problem import KERNEL_WEIGHT, Problem, limits, with_slopes
 from simulator.language.ir import Const, Constant, Expr, Op, Program
 from simulator.language.opcodes import assemble
 
@@ -27,8 +27,8 @@ RIDGE = 1e-9  # keeps the matrix invertible for constants that the data cannot t
 def gains(problem: Problem, method: str, terms: Sequence[Sequence[Expr]]) -> np.ndarray:
     """The share of the squared residuals that each term would remove, float64[terms]; 0 if it would not help.
 
-    Each term, a product of factors, is added to a method of the problem's program with a coefficient >= 0, and
-    the other constants are free.
+    Each term, a product of factors, is added to a method of the problem's program with a coefficient within its bounds:
+    >= 0, or of either sign for what adjusts a kernel. The other constants are free.
     """
     extended, new = _with_terms(problem.program, method, terms)
     slope, residuals = _residual_matrix(problem, extended, new)
@@ -41,7 +41,8 @@ def gains(problem: Problem, method: str, terms: Sequence[Sequence[Expr]]) -> np.
     after = np.linalg.norm(added, axis=0)
     distinct = after > 1e-3 * before  # otherwise the program's own constants can do the same
     towards = np.where(distinct, -(added.T @ residuals) / np.where(distinct, after, 1.0), 0.0)
-    return np.maximum(towards, 0.0) ** 2 / max(float(residuals @ residuals), 1e-300)
+    either = limits(extended)[0][new] < 0.0
+    return np.where(either, towards, np.maximum(towards, 0.0)) ** 2 / max(float(residuals @ residuals), 1e-300)
 
 
 def _with_terms(program: Program, method: str, terms: Sequence[Sequence[Expr]]) -> tuple[Program, slice]:

@@ -21,6 +21,7 @@ from evolve.cli.options import (
 )
 from evolve.cli.pools import Where, pool_options
 from evolve.output.terminal import command
+from evolve.run.config import FOLDS
 from evolve.run.folder import open_run
 from evolve.validate.held_out_views import print_validation
 from evolve.validate.rows import VALIDATION, validation_rows
@@ -35,8 +36,7 @@ from simulator.common.errors import InputError
     "--folds",
     "folds",
     "KIND,KIND",
-    "models, workloads, tp, architectures, hardware, files, stages "
-    "(repeatable) [default: the configuration's, or all that apply].",
+    f"{', '.join(FOLDS)} (repeatable) [default: the configuration's, or all that apply].",
 )
 @click.option(
     "--budget",
@@ -85,9 +85,9 @@ def validate(
     --ask-models. Without it, the forms in the journal are fitted, scored and chosen again in every fold, at no cost.
     These language models had seen the errors on all runs, so these figures are optimistic. The output says so.
 
-    A fold leaves out one model, workload, TP degree, architecture (dense or mixture of experts), GPU type or
-    experiments file, or the last load stages. The figures are also written to RUN/validate.json, and one line for every
-    call to RUN/validate.jsonl.
+    A fold leaves out one model, workload, TP degree, architecture (dense or mixture of experts), GPU type, type of
+    weights, kind of parallelism, engine version, cell (model, GPU and type of weights) or experiments file, or the last
+    load stages. The figures are also written to RUN/validate.json, and one line for every call to RUN/validate.jsonl.
 
     \b
     evolve validate runs/0001

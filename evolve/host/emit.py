@@ -49,6 +49,9 @@ WITHOUT = {
     "tp": "the TP degree",
     "architectures": "dense models or mixtures of experts",
     "hardware": "the GPU type",
+    "precisions": "the type of weights",
+    "parallelism": "the kind of parallelism",
+    "versions": "the engine version",
     "files": "the runs of the same file",
     "stages": "the last load stage",
 }

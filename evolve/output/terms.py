@@ -24,7 +24,7 @@ TERMS = {
     "mean error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent, in which TTFT counts 0.3 times",
     "Pareto front": "the programs that no other one beats in worst-3 E2E, mean error, complexity and group-out at "
     "once; an inconsistent program never beats a consistent one",
-    "selection score": "the average of mean error and group-out; the mean error where group-out was not measured",
+    "selection score": "the group-out error; the mean error where that was not measured",
     "standard error": "how far off a constant may be, from the residuals",
     "worst-3 E2E": "the mean of the three largest E2E errors, percent",
 }

@@ -98,7 +98,7 @@ class ScoreSettings:
     seeds: int = 1  # arrival seeds that a score is averaged over during a search; reports use 3
     moe_weight: float = 1.0  # weight of mixture-of-experts experiments in worst3
     physics: bool = True  # programs that contradict datasheets or measured kernels rank last
-    # selection score: the mean error (mean_error), or its average with the leave-group-out error (group_out)
+    # selection score: the mean error (mean_error), or the leave-group-out error (group_out)
     champion: str = "group_out"
     within: float = 0.05  # relative distance of the lowest selection score within which the simplest program wins
     worst_pct: float = 10.0  # largest E2E error, in percent, that a champion may have on any experiment

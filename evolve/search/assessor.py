@@ -131,7 +131,7 @@ def _settled(outcome: Outcome, remembered: bool = False) -> Pending:
 def _elite(proposal: Proposal, form: str, verdict: Scored | Rejected) -> Elite | Rejected:
     if isinstance(verdict, Rejected):
         return verdict
-    same = ("text", "operations", "constants", "features", "score", "group_out", "consistent", "cells", "fitted_cells")
+    same = ("text", "operations", "constants", "features", "score", "group_out", "consistent", "cells")
     figures = {name: getattr(verdict, name) for name in same}
     return Elite(proposal.id, form, operator=proposal.operator, parents=proposal.parents, **figures).rounded()
 

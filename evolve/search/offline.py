@@ -153,7 +153,7 @@ def _prune(program: Program, words: Vocabulary, evolve: str, probe: ResidualProb
     """
     assert probe is not None
     methods = ("step_time", "queueing_time") if evolve == "both" else (f"{evolve}_time",)
-    droppable = np.array([f.name in methods and c.value > 0.0 for f in program.functions for c in f.constants])
+    droppable = np.array([f.name in methods and c.value != 0.0 for f in program.functions for c in f.constants])
     if words.measured:
         droppable &= ~np.array(kernel_factors(program))
     if sum(droppable) < 2:

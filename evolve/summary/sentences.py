@@ -10,7 +10,7 @@ from evolve.summary.result import RunReport
 from simulator.common.text import counted
 
 # The selection score of a rule, in words.
-LEAST = {"mean_error": "mean error", "group_out": "average of mean error and group-out"}
+LEAST = {"mean_error": "mean error", "group_out": "group-out error"}
 
 
 def inconsistent_text(report: RunReport) -> str:
@@ -54,7 +54,7 @@ def against_seed_text(best: Elite, seed: Elite) -> str:
     """The champion against the best fitted seed on runs left out, in words; "" where these were not measured."""
     if best.group_out is None or seed.group_out is None or not best.cells or not seed.cells:
         return ""
-    difference, error = best.left_out_above(seed)
+    difference, error = best.above(seed)
     cells = len(dict(best.cells).keys() & dict(seed.cells))
     verdict = "beats" if difference < -error else "does not beat"
     return (

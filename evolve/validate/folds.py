@@ -7,6 +7,10 @@ workloads      all experiments of one workload
 tp             all experiments of one tensor-parallel degree
 architectures  all experiments of dense models, or of mixtures of experts
 hardware       all experiments on one GPU type
+precisions     all experiments with one type of weights
+parallelism    all experiments with one kind of parallelism, such as TP EP
+versions       all experiments of one engine version
+cells          all experiments of one model on one GPU with one type of weights
 files          all experiments of one experiments file
 stages         the last load stage of every experiment that has several (this is a single fold)
 """

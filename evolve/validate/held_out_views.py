@@ -25,6 +25,9 @@ HELD = {
     "tp": "leave one TP degree out",
     "architectures": "leave dense models or mixtures of experts out",
     "hardware": "leave one GPU type out",
+    "precisions": "leave one type of weights out",
+    "parallelism": "leave one kind of parallelism out",
+    "versions": "leave one engine version out",
     "files": "leave one experiments file out",
     "stages": "last load stage held out",
 }

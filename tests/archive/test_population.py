@@ -92,12 +92,12 @@ def test_three_of_four_islands_follow_the_selection_score() -> None:
     assert [four.greedy(i) for i in range(4)] == [False, True, True, True] and alone.greedy(0)
     assert four.entrants(0) == (3, 3) and four.entrants(1) == (3 * GREED, 3)
     good, worse = elite(0, mean_error=2.0, group_out=4.0), elite(1, mean_error=1.0, group_out=9.0)
-    assert four.order([good, worse], 1) == [(0.0, 3.0, 15.0), (0.0, 5.0, 15.0)]
+    assert four.order([good, worse], 1) == [(0.0, 4.0, 15.0), (0.0, 9.0, 15.0)]
     far = elite(0, mean_error=2.0, group_out=4.0, rows=(Errors("a", -14.0, 0.0, 0.0),))  # 4 % too many
     inconsistent = replace(good, consistent=False)
-    assert four.order([far, inconsistent], 1) == [(0.0, 3.0 + 4 * EXCESS, 15.0), (1.0, 3.0, 15.0)]
+    assert four.order([far, inconsistent], 1) == [(0.0, 4.0 + 4 * EXCESS, 15.0), (1.0, 4.0, 15.0)]
     unseen = elite(0, mean_error=2.0, group_out=4.0, rows=(Errors("a", None, 0.0, 0.0),))
-    assert four.order([unseen], 1) == [(0.0, 3.0, 15.0)]
+    assert four.order([unseen], 1) == [(0.0, 4.0, 15.0)]
     assert four.order([good, worse], 0) == fitness([good, worse])
     by_steps = population(selection="lexicographic")
     assert by_steps.order([elite(0, worst3=7.0, itl=1.5), elite(1, itl=None)], 1) == [

@@ -42,8 +42,7 @@ def elite(id: int, size: int, *errors: float, seed: bool = False) -> Elite:
     cells = tuple((str(i), error) for i, error in enumerate(errors))
     operator = "seed:hand" if seed else "add"
     group_out = sum(errors) / len(errors)
-    figures = {"group_out": group_out, "mean_error": group_out, "cells": cells, "fitted_cells": cells}
-    return example(id=id, key=str(id), operations=size, operator=operator, **figures)
+    return example(id=id, key=str(id), operations=size, cells=cells, group_out=group_out, operator=operator)
 
 
 def test_the_simplest_program_not_worse_in_its_cells_is_champion() -> None:

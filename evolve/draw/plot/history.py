@@ -39,7 +39,7 @@ class BestSoFar:
 
     @property
     def selection_score(self) -> float:
-        """The mean of both errors, or the mean error if group_out was not measured."""
+        """The group-out error, or the mean error if that was not measured."""
         return selection_score(self.mean_error, self.group_out)
 
 

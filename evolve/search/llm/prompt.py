@@ -54,10 +54,7 @@ KINDS = {
     "would be there for any model",
     "simplify": "a simpler program that should be about as good: terms merged or left out",
 }
-AIMS = {
-    "mean_error": "mean error",
-    "group_out": "average of mean error and group-out error",
-}  # by archive.champion.Rule.by
+AIMS = {"mean_error": "mean error", "group_out": "group-out error"}  # by archive.champion.Rule.by
 ISSUES = (
     "# Issues that judges raised with the latest ideas\n\n",
     "\n\nAnswer every issue by its number in a line `Issue N: ` below the heading of your first proposal: what you\n"

@@ -24,9 +24,11 @@ from archive.population import Population
 from evaluator.metrics import mean_abs
 from evaluator.score import predictions, score_set
 from evaluator.statistics import bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
+from evolve.host.emit import WITHOUT
 from evolve.output.progress import Line
 from evolve.output.terminal import command
 from evolve.run import validations
+from evolve.run.config import FOLDS as KINDS
 from evolve.run.config import Config, DataSettings
 from evolve.run.config_file import config_from, load_config
 from evolve.run.data import but_last, chosen, fittable
@@ -37,7 +39,7 @@ from evolve.run.trust import read_trust
 from evolve.search.pool.local import Here
 from evolve.validate.folds import Fold, folds_of
 from evolve.validate.held_out import FIGURES, HeldOutRow, held_out_errors
-from evolve.validate.held_out_views import rows_table
+from evolve.validate.held_out_views import HELD, rows_table
 from evolve.validate.statistics import summary
 from evolve.validate.study import Member, MemberProgress, carry_out
 from evolve.validate.validation import Validation
@@ -313,6 +315,10 @@ def test_a_run_on_two_gpu_types_is_validated_without_each(tmp_path: Path) -> Non
 def folds(name: str, *kinds: str) -> list[Fold]:
     config = load_config(name)
     return folds_of(config, kinds, 9, chosen(config.data)[0])[0]
+
+
+def test_every_kind_of_fold_is_told_in_words() -> None:
+    assert set(HELD) == set(WITHOUT) == set(KINDS)
 
 
 def test_folds_of_the_shipped_data() -> None:
