@@ -205,14 +205,11 @@ class Coverage:
     width_95_pct: float
 
 
-def coverage(residuals: Sequence[Residual]) -> dict[str, Coverage]:
-    """The coverage by figure. The interval of a residual comes from those of other folds and other experiments under
-    the same kind of load."""
+def coverage(residuals: Sequence[Residual], among: Sequence[Residual]) -> dict[str, Coverage]:
+    """The coverage by figure. The interval of a residual comes from those `among` of other folds and experiments."""
     rows: dict[str, list[list[float]]] = {figure: [] for figure in STATISTICS}
     for r in residuals:
-        others = scales(
-            [x for x in residuals if x.closed == r.closed and x.fold != r.fold and x.experiment != r.experiment]
-        )
+        others = scales([x for x in among if x.fold != r.fold and x.experiment != r.experiment])
         for figure, scale in others.items():
             ratio, spread = r.log_ratio[figure], r.spread[figure]
             if ratio is not None and spread is not None:

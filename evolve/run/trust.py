@@ -25,6 +25,7 @@ from simulator.language.parse import parse
 
 TRUST_FILE = "trust.json"
 CLASSES = INSIDE, OUTSIDE, SATURATED = "inside", "outside", "saturated"
+LEAST_FOLDS = 3
 REMEDY = "remove it, and validate the run or fit the program again"
 MOST = 50.0  # of a logarithm of a ratio of latencies
 
@@ -96,16 +97,22 @@ class Trust:
         return OUTSIDE if outside or self.data or not self.inside else INSIDE
 
     def residuals(self, name: str, closed: bool | None = None) -> tuple[Residual, ...]:
-        """Those of the class; with `closed`, those of such loads (of a fixed concurrency or not), if it has any."""
+        """Those of the class; with `closed`, those of such loads (of a fixed concurrency or not), if it has any.
+
+        Runs of one fold err together. So those inside count too where those outside are of fewer than LEAST_FOLDS.
+        """
         of_class: tuple[Residual, ...] = getattr(self, name)
-        return tuple(r for r in of_class if r.closed == closed) or of_class
+        of_load = tuple(r for r in of_class if r.closed == closed) or of_class
+        if name == OUTSIDE and 0 < len({r.fold for r in of_load}) < LEAST_FOLDS:
+            return (*of_load, *(r for r in self.inside if closed is None or r.closed == closed))
+        return of_load
 
     def coverage(self) -> dict[str, dict[str, Coverage]]:
         """How intervals cover held-out runs, by class and kind of load."""
         loads = (("", False), (" (fixed concurrency)", True))
         groups = {f"{name}{of}": (name, closed) for name in CLASSES for of, closed in loads}
-        rows = {label: [r for r in self.residuals(name) if r.closed == c] for label, (name, c) in groups.items()}
-        return {label: coverage(of_group) for label, of_group in rows.items() if of_group}
+        rows = {label: [r for r in getattr(self, name) if r.closed == c] for label, (name, c) in groups.items()}
+        return {label: coverage(own, self.residuals(*groups[label])) for label, own in rows.items() if own}
 
     @property
     def programs(self) -> list[Program]:

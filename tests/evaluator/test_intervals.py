@@ -62,7 +62,8 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     spreads = rng.uniform(0.01, 0.1, 400)
     drawn = rng.normal(0.0, np.hypot(0.02, spreads))
     pairs = enumerate(zip(drawn, spreads, strict=True))
-    found = coverage([residual(float(x), float(s), f"fold {i % 20}", f"run {i}") for i, (x, s) in pairs])
+    runs = [residual(float(x), float(s), f"fold {i % 20}", f"run {i}") for i, (x, s) in pairs]
+    found = coverage(runs, runs)
     assert found["e2e"].runs == 400
     # Four standard deviations of a binomial share of 400 are 0.08 and 0.044.
     assert found["e2e"].covered_80 == pytest.approx(0.8, abs=0.08)
@@ -74,9 +75,10 @@ def test_no_residual_is_judged_by_its_own_fold_or_run() -> None:
     huge = [residual(0.5, 0.0, "a", "x"), residual(0.5, 0.0, "a", "y"), residual(0.5, 0.0, "b", "x")]
     small = [residual(0.01, 0.0, "b", "z"), residual(0.01, 0.0, "c", "w")]
     # x in fold a is judged by z and w alone: by y it would be covered
-    assert coverage([*huge[:2], *small])["e2e"].covered_95 == pytest.approx(2 / 4)
-    assert coverage([huge[0], huge[2], small[1]])["e2e"].covered_95 == pytest.approx(1 / 3)  # only w, by both x
-    assert coverage([huge[0]]) == {}
+    first, second = [*huge[:2], *small], [huge[0], huge[2], small[1]]
+    assert coverage(first, first)["e2e"].covered_95 == pytest.approx(2 / 4)
+    assert coverage(second, second)["e2e"].covered_95 == pytest.approx(1 / 3)  # only w, by both x
+    assert coverage(huge[:1], huge[:1]) == {}
 
 
 def test_a_slowed_program_is_slower_in_every_branch() -> None:

@@ -66,3 +66,14 @@ def test_the_shipped_champion_has_trust_and_other_programs_have_not(tmp_path: Pa
     copied = tmp_path / "mine.py"
     copied.write_text(champion.text)
     assert trust_of(load(str(copied))) is None
+
+
+def test_outside_runs_of_two_folds_say_no_more_than_those_inside() -> None:
+    def of(fold: str, closed: bool = True) -> Residual:
+        return Residual(fold, f"run of {fold}", FIGURES, FIGURES, closed)
+
+    near, rate = (of("a"), of("b")), (of("r", closed=False),)
+    two = replace(KEPT, inside=(*near, *rate), outside=(of("c"), of("d")))
+    assert two.residuals("outside", closed=True) == (*two.outside, *near)
+    three = replace(two, outside=(*two.outside, of("e")))
+    assert three.residuals("outside", closed=True) == three.outside and three.residuals("inside", closed=True) == near
