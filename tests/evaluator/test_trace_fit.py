@@ -116,8 +116,8 @@ def test_a_trace_of_bursts_is_fitted_by_replays() -> None:
 
 
 # Constants of the champion that only experts, quantized or small kernels, penalties and several GPUs show.
-UNSHOWN = {"kernel_moe", "kernel_moe_quantized", "kernel_small", "kernel_allreduce", "layers_repetition_penalty"}
-UNSHOWN |= {"is_blackwell_is_4bit", "allreduce_rms_fusion_is_fp8"}
+UNSHOWN = {"kernel_moe", "kernel_moe_quantized", "kernel_small", "kernel_allreduce", "repetition_penalty"}
+UNSHOWN |= {"is_fp8_allreduce_rms_fusion", "is_widened_is_blackwell", "is_spread_is_4bit"}
 
 
 def test_a_fit_by_replays_keeps_what_no_run_shows() -> None:

@@ -143,7 +143,7 @@ def test_a_fit_without_intervals_says_why(capsys: Capsys, own: Path, tmp_path: P
     mine.with_suffix(".json").write_text(json.dumps(record | {"data": "0" * 16}))  # of another fit
     assert trust_of(load(str(mine))) is None
     assert str(trust_file(mine)) in str(predicted(capsys, mine, own))
-    only = fitted(capsys, "champion", *at, "--out", mine, "--only", "layers_repetition_penalty")
+    only = fitted(capsys, "champion", *at, "--out", mine, "--only", "repetition_penalty")
     assert "near-optimal programs lack" in str(only["no_intervals"]) and only["ensemble"] is None
     assert not trust_file(mine).exists()  # it was that of the program before
     scoped = fitted(capsys, "champion", *at, "--scope", "per-model")

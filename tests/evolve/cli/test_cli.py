@@ -122,14 +122,14 @@ def test_predict_of_the_shipped_runs_compares_with_what_was_observed(capsys: Cap
 
 
 def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsys: Capsys) -> None:
-    ids = "llama-2-7b-tp1-codegen,mixtral-8x7b-tp2-general"
-    dense, sparse = json.loads(run(capsys, "predict", "champion", "--id", ids, "--json")[1])["experiments"]
+    ids = "llama-2-7b-tp1-codegen,mixtral-8x7b-tp2-general,61-llama-3-1-70b-tp4-codegen-4-1"
+    dense, sparse, large = json.loads(run(capsys, "predict", "champion", "--id", ids, "--json")[1])["experiments"]
     assert [t["method"] for t in dense["depends_on"]] == ["step_time"] * 3
     gemm, attention = (t["term"] for t in dense["depends_on"][:2])
     assert (gemm, attention) == ("gemm * (b.kernel_gemm_us + b.kernel_router_us)", "b.kernel_decode_attention_us")
     experts = sparse["depends_on"][0]
     assert "b.kernel_moe_us" in experts["term"] and 80 < experts["share_pct"] < 100
-    for e in (dense, sparse):
+    for e in (dense, sparse, large):
         shares = [part["share_pct"] for part in e["interval_from"]]
         assert shares == sorted(shares, reverse=True)
         added = [part["share_pct"] for part in e["interval_from"] if part["kind"] != "constant"]
@@ -137,7 +137,7 @@ def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsy
         assert {"held_out_errors", "pace"} <= {part["kind"] for part in e["interval_from"]}
     (constant,) = (part["what"] for part in dense["interval_from"] if part["kind"] == "constant")
     assert constant == "constants, mostly step_time.gemm"
-    (most, *_) = (part["what"] for part in sparse["interval_from"] if part["kind"] == "disagreement")
+    (most, *_) = (part["what"] for part in large["interval_from"] if part["kind"] == "disagreement")
     assert re.fullmatch(r"b\.\w+ \(\d+ of \d+ differ\)", most)
 
     _, out, _ = run(capsys, "predict", "champion", "--id", ids, "--explain")
