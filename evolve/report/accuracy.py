@@ -67,7 +67,7 @@ def _verdict(evidence: Evidence) -> tuple[str, str]:
     means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
     failed = {kind: over_the_limits(of_kind) for kind, of_kind in means.items()}
     e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
-    spread = f"{min(e2e):.1f} to {max(e2e):.1f} %" if e2e else "unknown"
+    spread = " to ".join(dict.fromkeys(f"{x:.1f}" for x in (min(e2e), max(e2e)))) + " %" if e2e else "unknown"
     refitted = _refitted(evidence)
     sentence = f"Held out, the mean E2E error is {spread}, by what is left out."
     if refitted:

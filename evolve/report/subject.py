@@ -22,7 +22,7 @@ from evolve.summary.result import RunReport, read_report
 from simulator.common.errors import InputError
 from simulator.language.measure import Caps
 from simulator.serving.bundled import BUNDLED
-from simulator.serving.digests import data_hash
+from simulator.serving.digests import data_hash, measurement_digest
 from simulator.serving.experiment import Experiment
 
 AGAIN = "again"  # folder of a run that is searched again
@@ -53,9 +53,13 @@ class Subject:
     @cached_property
     def fitted(self) -> tuple[Experiment, ...]:
         """All known runs that the program was fitted on, or the fitted parts of them, whatever it is judged on; none
-        without a record."""
+        without a record. A copy of a run under another name is not another run."""
         record = self.source.record
-        return tuple(part for e in self.known if (part := fitted_part(record, e))) if record else ()
+        if record is None:
+            return ()
+        parts = [part for e in self.known if (part := fitted_part(record, e))]
+        named = {measurement_digest(part): part.id for part in sorted(parts, key=lambda part: part.id in record.fitted)}
+        return tuple(p for p in parts if p.id in record.fitted or p.id == named[measurement_digest(p)])
 
     @property
     def others(self) -> tuple[Experiment, ...]:
