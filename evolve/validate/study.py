@@ -22,6 +22,7 @@ from simulator.common.errors import InputError
 from simulator.common.files import plain_folder
 
 T = TypeVar("T")
+TOGETHER = 8  # searches at a time: a worker keeps the data of twice as many (evolve.search.pool.process.MOST_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ def carry_out(
 ) -> list[T]:
     """Finish the runs of all members, and what `then` makes of each, in their order.
 
-    The searches go on side by side, and one pool carries out what all of them need; in this process, they follow each
-    other. `noun` is what the progress line calls a member. `full`: see evolve.search.run.work. `then` is called with a
-    member's number, its finished run and its progress, in a thread.
+    TOGETHER searches go on side by side, and one pool carries out what all of them need; in this process, they follow
+    each other. `noun` is what the progress line calls a member. `full`: see evolve.search.run.work. `then` is called
+    with a member's number, its finished run and its progress, in a thread.
     """
     study = StudyProgress(members, noun, pool)
 
@@ -76,8 +77,8 @@ def _started(member: Member) -> RunFolder:
 
 
 def _side_by_side(finish: Callable[[int], T], count: int, pool: Pool) -> list[T]:
-    """What `finish` returns for each number below `count`, each in a thread. If one fails, all end."""
-    with ThreadPoolExecutor(count) as threads:
+    """What `finish` returns for each number below `count`, in threads. If one fails, all end."""
+    with ThreadPoolExecutor(min(count, TOGETHER)) as threads:
         running = [threads.submit(finish, number) for number in range(count)]
         try:
             ended, _ = wait(running, return_when=FIRST_EXCEPTION)
@@ -86,6 +87,7 @@ def _side_by_side(finish: Callable[[int], T], count: int, pool: Pool) -> list[T]
                 raise next((error for error in failed if not isinstance(error, Closed)), failed[0])
         except BaseException:
             pool.close()
+            threads.shutdown(wait=False, cancel_futures=True)
             raise
         return [future.result() for future in running]
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from simulator.common.secrets import without_secrets
 
-MOST_KEPT = 16  # values of parcels that a process keeps, the latest used; prepared data takes about 20 MB
+MOST_KEPT = 16  # values of parcels that a process keeps, the latest used; prepared data takes about 80 MB
 
 
 class Died(Exception):
