@@ -154,13 +154,13 @@ def probe(
         spreads = [prior.spread(chosen[:n])[i] for n in range(len(chosen) + 1)]
         beyond = source.record is None or bool(outside(source.record.all_ranges, e, p))
         now, then = (t.class_of(beyond, Disagreement({}, 0.0)) for t in (trust, replace(trust, data="own")))
+        closed = e.workload.closed
         for of_class in (now, then):
-            if not trust.residuals(of_class, e.workload.closed):
+            if not trust.residuals(of_class, closed):
                 raise InputError(
                     f"{source.name}: none of its held-out runs lies {of_class} what its fold fitted, so the interval "
                     f"of {e.id} is unknown: `{command('validate', 'RUN')}` with all kinds of folds"
                 )
-        closed = e.workload.closed
         widths = [_widths(trust.residuals(then if n else now, closed), p, spread) for n, spread in enumerate(spreads)]
         narrow = too_narrow(trust, source.record, e, p, now) if source.record else ()
         found.append(ProbeTarget(e.id, widths[0], tuple(widths[1:]), tuple(narrow)))

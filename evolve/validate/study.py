@@ -15,6 +15,7 @@ from evolve.output.progress import ProgressTimes, Rate
 from evolve.run.config import Config
 from evolve.run.folder import RunFolder, open_run
 from evolve.search.pool.pool import Closed, Pool
+from evolve.search.pool.process import MOST_KEPT
 from evolve.search.run import start, work
 from evolve.summary.result import RunReport, finished
 from simulator.common.documents import read_json
@@ -22,7 +23,7 @@ from simulator.common.errors import InputError
 from simulator.common.files import plain_folder
 
 T = TypeVar("T")
-TOGETHER = 8  # searches at a time: a worker keeps the data of twice as many (evolve.search.pool.process.MOST_KEPT)
+TOGETHER = MOST_KEPT // 2  # searches at a time: beyond MOST_KEPT, a worker would prepare data for every call
 
 
 @dataclass(frozen=True, slots=True)
