@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit.machine import Machine, machine
-from evaluator.fit.meanfield import DEPLOYMENT, DURATION, OBSERVED_N, RATE, predict
+from evaluator.fit.machine import DEPLOYMENT, DURATION, OBSERVED_N, RATE, Machine, machine
+from evaluator.fit.meanfield import predict
 from evaluator.fit.problem import with_slopes
 from evaluator.fit.stages import Stages, joined, stages_of
 from evaluator.intervals import Disagreement, Scale

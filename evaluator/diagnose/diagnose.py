@@ -17,7 +17,7 @@ import scipy
 from archive.score import Errors
 from evaluator.assess import AssessData
 from evaluator.diagnose.stage_steps import StageSteps, stage_steps
-from evaluator.fit.meanfield import INPUT, OUTPUT
+from evaluator.fit.machine import INPUT, OUTPUT
 from evaluator.metrics import error_pct
 from evaluator.score import Prediction, errors, predictions
 from simulator.clock.bind import Bound, bind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.fit.meanfield import BUDGET, COLD, COLD_LEN, DURATION, FULL_HITS, INPUT, OUTPUT, RATE, SEQS, UNCACHED
+from evaluator.fit.machine import BUDGET, COLD, COLD_LEN, DURATION, FULL_HITS, INPUT, OUTPUT, RATE, SEQS, UNCACHED
 from simulator.clock.bind import Bound
 from simulator.clock.fields import Active, BatchFields
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from evaluator.cells import WEIGHTS, mean_error, run_weights, weighted_mean
 from evaluator.fit.gauss_newton import HUBER, LOST
-from evaluator.fit.meanfield import DEPLOYMENT, DURATION, RATE
+from evaluator.fit.machine import DEPLOYMENT, DURATION, RATE
 from evaluator.fit.stages import Stages
 from evaluator.requests import QUARTERS, predicted_ms, quarters, recorded_ms
 from simulator.clock.bind import Deployments, deployments_in_order

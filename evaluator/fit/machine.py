@@ -13,7 +13,7 @@ from simulator.clock.vm import run
 from simulator.common.jit import njit
 from simulator.language import opcodes
 from simulator.language.guarded import EXP_LIMIT, POW_LIMIT
-from simulator.language.opcodes import REFERENCE, STEP_TIME, Code
+from simulator.language.opcodes import REFERENCE, STEP_TIME, VALUES, Code
 from simulator.schema import (
     DECODE_REQS,
     KV_DECODE_MAX,
@@ -28,6 +28,47 @@ from simulator.schema import (
     PROMPT_PAIRS,
 )
 
+# Columns of the table of load stages.
+(
+    RATE,  # requests/us
+    OUTPUT,  # mean output tokens of a request; each output counts as 1 token at least
+    INPUT,  # mean prompt tokens of a request
+    UNCACHED,  # mean prompt tokens that a request computes, if it computes any
+    FULL_HITS,  # share of the requests whose whole prompt is cached
+    SEQS,  # limit on the requests of a step
+    BUDGET,  # limit on the tokens of a step
+    DURATION,  # us
+    DEPLOYMENT,  # position of the experiment
+    OBSERVED_N,  # decodes that run at once by the observed ITL, NaN without one
+    COLD,  # prompts computed in full because nothing is cached yet
+    COLD_LEN,  # tokens of each of these
+    SHORTEST,  # shortest context of a decode, tokens
+    SPAN,  # difference to the longest, tokens
+    BINS,  # bins of the histogram: of the prompts, or of the steps of a closed load
+    CLOSED,  # 1 for a closed load, else 0
+    GAPS,  # of a closed load, mean of 1 / (output - 1) over requests of more than one token
+) = range(17)
+# Columns of the histogram of the prompts.
+(
+    BIN_SHARE,  # share of the requests
+    BIN_COMPUTED,  # share of those that compute a part of their prompt
+    BIN_INPUT,  # mean prompt tokens
+    BIN_UNCACHED,  # mean prompt tokens computed, of those that compute any
+) = range(4)
+# Columns of the histogram of the steps of a closed load: the step as `step_us` has it, and how many of these
+# steps a mean request sees until its first token, until its last one, and in a mean token after the first.
+(
+    AT_N,
+    AT_PROMPTS,
+    AT_CHUNK,
+    AT_EARLIER,
+    AT_PROMPT,
+    AT_SHORTEST,
+    AT_SPAN,
+    AT_TTFT,
+    AT_E2E,
+    AT_ITL,
+) = range(10)
 ENDS = 6  # step times around a number of decodes: with 0, 1, 2 prompts there, and at one decode more
 COLD_STEP, QUEUE = ENDS, ENDS + 1  # rows of Machine.moves: a step that fills the cold cache, the time to the queue
 
@@ -38,7 +79,8 @@ class Machine(NamedTuple):
     rows, static, step, raw, request, results: see simulator.language.opcodes.Code. which, static_which, step_which: see
     `varying`. table, bins: the load stages, see `Stages`. base: float64[experiments, slots], value vectors. group:
     int64[experiments], of each experiment. place: int64[groups, theta], positions of a group's constants in phi, the
-    vector of all constants.
+    vector of all constants. own: the rows of a step that depend on constants. fixed: int64[k], the slots of a step that
+    these read and no constant changes; seen: float64[stages, bins, k], their values in the steps of closed loads.
 
     Room to work in: v: float64[slots], values; d: float64[slots, theta], their slopes; theta: float64[theta],
     constants; times: float64[ENDS] and moves: float64[ENDS + 2, theta], step times and their slopes.
@@ -58,6 +100,9 @@ class Machine(NamedTuple):
     base: np.ndarray
     group: np.ndarray
     place: np.ndarray
+    own: np.ndarray
+    fixed: np.ndarray
+    seen: np.ndarray
     v: np.ndarray
     d: np.ndarray
     theta: np.ndarray
@@ -80,9 +125,36 @@ def machine(
     place = np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants)
     d = np.zeros((code.slots, code.constants))
     np.fill_diagonal(d, 1.0)  # the constants are in the first slots
-    program = (code.rows, code.static, code.step, code.raw, code.request, code.results, *varying(code))
+    which, static_which, step_which = varying(code)
+    program = (code.rows, code.static, code.step, code.raw, code.request, code.results)
+    own = code.rows[which[static_which:step_which, 0]]
+    fixed = _fixed(code, own)
+    seen = np.zeros((*bins.shape[:2], fixed.size))
     room = (np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 2, code.constants)))
-    return Machine(*program, table, bins, base, group, place, *room)
+    varies = which, static_which, step_which
+    m = Machine(*program, *varies, table, bins, base, group, place, own, fixed, seen, *room)
+    _see(m)
+    return m
+
+
+@njit
+def _see(m):  # type: ignore[no-untyped-def]
+    """Fill `seen`: what no constant changes in the steps of closed loads."""
+    v, slot = m.v, m.results[0]
+    for i in range(m.table.shape[0]):
+        row, bins = m.table[i], m.bins[i]
+        if not row[CLOSED] > 0.0:
+            continue
+        for j in range(v.size):
+            v[j] = m.base[int(row[DEPLOYMENT]), j]
+        settle(m.rows, m.static, m.step, m.raw, m.request, slot, m.theta, v)
+        for k in range(int(row[BINS])):
+            at = bins[k]
+            chunk, earlier, prompt = at[AT_CHUNK], at[AT_EARLIER], at[AT_PROMPT]
+            n, prompts, shortest, span = at[AT_N], at[AT_PROMPTS], at[AT_SHORTEST], at[AT_SPAN]
+            step_us(m.rows, m.static, m.step, m.raw, slot, v, n, prompts, chunk, earlier, prompt, shortest, span)
+            for j in range(m.fixed.size):
+                m.seen[i, k, j] = v[m.fixed[j]]
 
 
 @njit
@@ -117,6 +189,15 @@ def step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shor
     return v[slot]
 
 
+@njit
+def step_seen(m, i, k):  # type: ignore[no-untyped-def]
+    """The time in us of the steps in bin `k` of closed load `i`, whose deployment is settled."""
+    for j in range(m.fixed.size):
+        m.v[m.fixed[j]] = m.seen[i, k, j]
+    run(m.own, 0, m.own.shape[0], m.v)
+    return m.v[m.results[0]]
+
+
 def varying(code: Code) -> tuple[np.ndarray, int, int]:
     """(rows whose results depend on a constant, int64[rows, 3]; how many of them are static; how many static or a
     step's).
@@ -126,14 +207,22 @@ def varying(code: Code) -> tuple[np.ndarray, int, int]:
     """
     spans = {j: (j, j + 1) for j in range(code.constants)}  # by slot; the constants are in the first ones
     which = []
-    for i, (_, slot, *operands) in enumerate(code.rows.tolist()):
+    for i, (op, slot, *operands) in enumerate(code.rows.tolist()):
         if i == code.step and code.results[STEP_TIME] in spans:
             spans[code.request + REFERENCE] = spans[code.results[STEP_TIME]]
-        if found := [spans[operand] for operand in operands if operand in spans]:
+        if found := [spans[operand] for operand in operands[: VALUES[op]] if operand in spans]:
             spans[slot] = min(first for first, _ in found), max(last for _, last in found)
             which.append((i, *spans[slot]))
     static, step = (sum(i < end for i, _, _ in which) for end in (code.static, code.step))
     return np.array(which, dtype=np.int64).reshape(-1, 3), static, step
+
+
+def _fixed(code: Code, own: np.ndarray) -> np.ndarray:
+    """The slots of `Machine.fixed`."""
+    changing = {*range(code.raw, code.request), *code.rows[code.static : code.step, 1].tolist()}
+    read = {slot for op, _, *operands in own.tolist() for slot in operands[: VALUES[op]]}
+    kept = (changing - {*own[:, 1].tolist()}) & {*read, code.results[STEP_TIME]}
+    return np.array(sorted(kept), dtype=np.int64)
 
 
 @njit

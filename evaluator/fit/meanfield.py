@@ -19,52 +19,42 @@ import math
 
 import numpy as np
 
-from evaluator.fit.machine import COLD_STEP, ENDS, QUEUE, differentiate, put_deployment, step_us
+from evaluator.fit.machine import (
+    AT_E2E,
+    AT_ITL,
+    AT_TTFT,
+    BIN_COMPUTED,
+    BIN_INPUT,
+    BIN_SHARE,
+    BIN_UNCACHED,
+    BINS,
+    BUDGET,
+    CLOSED,
+    COLD,
+    COLD_LEN,
+    COLD_STEP,
+    DEPLOYMENT,
+    DURATION,
+    ENDS,
+    FULL_HITS,
+    GAPS,
+    INPUT,
+    OBSERVED_N,
+    OUTPUT,
+    QUEUE,
+    RATE,
+    SEQS,
+    SHORTEST,
+    SPAN,
+    differentiate,
+    put_deployment,
+    step_seen,
+    step_us,
+)
 from simulator.clock.vm import run
 from simulator.common.jit import njit
 from simulator.language.opcodes import REFERENCE
 
-# Columns of the table of load stages.
-(
-    RATE,  # requests/us
-    OUTPUT,  # mean output tokens of a request; each output counts as 1 token at least
-    INPUT,  # mean prompt tokens of a request
-    UNCACHED,  # mean prompt tokens that a request computes, if it computes any
-    FULL_HITS,  # share of the requests whose whole prompt is cached
-    SEQS,  # limit on the requests of a step
-    BUDGET,  # limit on the tokens of a step
-    DURATION,  # us
-    DEPLOYMENT,  # position of the experiment
-    OBSERVED_N,  # decodes that run at once by the observed ITL, NaN without one
-    COLD,  # prompts computed in full because nothing is cached yet
-    COLD_LEN,  # tokens of each of these
-    SHORTEST,  # shortest context of a decode, tokens
-    SPAN,  # difference to the longest, tokens
-    BINS,  # bins of the histogram: of the prompts, or of the steps of a closed load
-    CLOSED,  # 1 for a closed load, else 0
-    GAPS,  # of a closed load, mean of 1 / (output - 1) over requests of more than one token
-) = range(17)
-# Columns of the histogram of the prompts.
-(
-    BIN_SHARE,  # share of the requests
-    BIN_COMPUTED,  # share of those that compute a part of their prompt
-    BIN_INPUT,  # mean prompt tokens
-    BIN_UNCACHED,  # mean prompt tokens computed, of those that compute any
-) = range(4)
-# Columns of the histogram of the steps of a closed load: the step as `machine.step_us` has it, and how many of these
-# steps a mean request sees until its first token, until its last one, and in a mean token after the first.
-(
-    AT_N,
-    AT_PROMPTS,
-    AT_CHUNK,
-    AT_EARLIER,
-    AT_PROMPT,
-    AT_SHORTEST,
-    AT_SPAN,
-    AT_TTFT,
-    AT_E2E,
-    AT_ITL,
-) = range(10)
 MOST_BINS = 16
 MOST_LOAD = 50.0  # chunks during a step, more than which make no difference
 
@@ -233,14 +223,6 @@ def queueing_us(m, row, bins):  # type: ignore[no-untyped-def]
 
 
 @njit
-def step_seen(rows, static, step, raw, slot, v, at):  # type: ignore[no-untyped-def]
-    """The time in us of the steps in a bin of those of a closed load."""
-    chunk, earlier, prompt = at[AT_CHUNK], at[AT_EARLIER], at[AT_PROMPT]
-    n, k, shortest, span = at[AT_N], at[AT_PROMPTS], at[AT_SHORTEST], at[AT_SPAN]
-    return step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shortest, span)
-
-
-@njit
 def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-untyped-def]
     """Fill means_ms[stages, 3] with mean E2E, TTFT, ITL in ms at the constants `phi`, and running[stages] with the
     number of running decodes, for the `active` stages.
@@ -273,7 +255,7 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
             )
             for k in range(int(row[BINS])):
                 at = bins[k]
-                us = step_seen(rows, static, step, raw, slot, v, at)
+                us = step_seen(m, i, k)
                 ttft, e2e, itl = ttft + at[AT_TTFT] * us, e2e + at[AT_E2E] * us, itl + at[AT_ITL] * us
             means_ms[i, 0], means_ms[i, 1], means_ms[i, 2] = e2e / 1e3, ttft / 1e3, itl / 1e3
             continue
@@ -308,9 +290,11 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
 
 
 @njit
-def closed_slopes(m, row, bins, place, slopes_ms):  # type: ignore[no-untyped-def]
-    """Add the derivatives of `predict` for a closed load, whose deployment is settled, to slopes_ms[3, phi]."""
+def closed_slopes(m, i, place, slopes_ms):  # type: ignore[no-untyped-def]
+    """Put the derivatives of `predict` for closed load `i`, whose deployment is settled, into slopes_ms[3, phi]."""
+    row, bins = m.table[i], m.bins[i]
     rows, which, v, d, slot = m.rows, m.which, m.v, m.d, m.results[0]
+    e2e, ttft, itl = m.moves[0], m.moves[1], m.moves[2]
     if m.results[1] >= 0:
         v[m.request] = row[INPUT]
         run(rows, m.step, rows.shape[0], v)
@@ -319,17 +303,21 @@ def closed_slopes(m, row, bins, place, slopes_ms):  # type: ignore[no-untyped-de
         token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
         completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
         queueing = d[m.results[1], j] if m.results[1] >= 0 else 0.0
-        slopes_ms[0, place[j]] += (queueing + token * row[OUTPUT] + completion) / 1e3
-        slopes_ms[1, place[j]] += (queueing + token) / 1e3
-        slopes_ms[2, place[j]] += (token + completion * row[GAPS]) / 1e3
+        e2e[j] = (queueing + token * row[OUTPUT] + completion) / 1e3
+        ttft[j] = (queueing + token) / 1e3
+        itl[j] = (token + completion * row[GAPS]) / 1e3
     for k in range(int(row[BINS])):
-        at = bins[k]
-        step_seen(rows, m.static, m.step, m.raw, slot, v, at)
+        step_seen(m, i, k)
         differentiate(rows, which, m.static_which, m.step_which, v, d)
-        for j in range(m.theta.size):
-            slopes_ms[0, place[j]] += at[AT_E2E] * d[slot, j] / 1e3
-            slopes_ms[1, place[j]] += at[AT_TTFT] * d[slot, j] / 1e3
-            slopes_ms[2, place[j]] += at[AT_ITL] * d[slot, j] / 1e3
+        in_e2e, in_ttft, in_itl = bins[k, AT_E2E], bins[k, AT_TTFT], bins[k, AT_ITL]
+        for j in range(np.uintp(m.theta.size)):  # unsigned, so that they become vector instructions
+            e2e[j] += in_e2e * d[slot, j] / 1e3
+        for j in range(np.uintp(m.theta.size)):
+            ttft[j] += in_ttft * d[slot, j] / 1e3
+        for j in range(np.uintp(m.theta.size)):
+            itl[j] += in_itl * d[slot, j] / 1e3
+    for j in range(m.theta.size):
+        slopes_ms[0, place[j]], slopes_ms[1, place[j]], slopes_ms[2, place[j]] = e2e[j], ttft[j], itl[j]
 
 
 @njit
@@ -358,7 +346,7 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 d[m.request + REFERENCE, j] = d[slot, j]
             settled = deployment
         if row[CLOSED] > 0.0:
-            closed_slopes(m, row, bins, m.place[m.group[deployment]], slopes_ms[i])
+            closed_slopes(m, i, m.place[m.group[deployment]], slopes_ms[i])
             continue
         if m.results[1] >= 0:
             for j in range(m.theta.size):

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from evaluator.fit.loss import FitSet, huber, huber_weights, replayed_ms, weights_of
-from evaluator.fit.meanfield import OBSERVED_N, RATE
+from evaluator.fit.machine import OBSERVED_N, RATE
 from evaluator.fit.problem import Problem, Scales
 from evaluator.metrics import stage_means
 from simulator.clock.run import HostileStep

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evaluator.fit.meanfield import (
+from evaluator.fit.machine import (
     AT_E2E,
     AT_N,
     AT_TTFT,
@@ -19,11 +19,11 @@ from evaluator.fit.meanfield import (
     DEPLOYMENT,
     DURATION,
     GAPS,
-    MOST_BINS,
     OBSERVED_N,
     RATE,
     SEQS,
 )
+from evaluator.fit.meanfield import MOST_BINS
 from evaluator.metrics import new_tokens
 from simulator.clock.bind import bind
 from simulator.clock.replay import Replay, replay_bound
@@ -44,7 +44,7 @@ MOST_STEPS = 12  # bins of the steps of a closed load with prompts, and of those
 class Stages:
     """The load stages of several experiments as arrays.
 
-    table: float64[stages, 17], with the columns of `meanfield.py`. bins: float64[stages, most bins, 4 or 10], the
+    table: float64[stages, 17], with the columns of `machine.py`. bins: float64[stages, most bins, 4 or 10], the
     histogram of the prompts or, of a closed load, of its steps. observed_ms: float64[stages, 3], mean E2E, TTFT, ITL;
     NaN where not observed.
     """

@@ -32,6 +32,8 @@ ADD, SUB, MUL, DIV, NEG, MAX, MIN, SQRT, LOG, LOG1P, EXP, POW = range(12)
 LT, LE, GT, GE, EQ, NE, SELECT = range(12, 19)
 EXPERTS_FRACTION, GRAPH_BATCH, GRAPH_TOKENS, CURVE, SOFTPLUS, FOREST = range(19, 25)
 _NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
+# How many operands of a row are values: the others are 0, or where the block of a curve or of a forest begins.
+VALUES = (*(2,) * 4, 1, *(2,) * 2, *(1,) * 4, *(2,) * 7, *(3,) * 4, *(1,) * 3)
 
 STATIC, STEP, REQUEST = 0, 1, 2  # when a row runs: once per deployment, once a step, once a prompt length
 

@@ -11,7 +11,8 @@ from loads import workload
 
 from evaluator.fit.fit import fit, fit_scoped, fit_set
 from evaluator.fit.loss import cells_of, replayed_ms, standard_errors_ms
-from evaluator.fit.meanfield import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, BINS, MOST_BINS, OUTPUT, SHORTEST, SPAN
+from evaluator.fit.machine import BIN_COMPUTED, BIN_SHARE, BIN_UNCACHED, BINS, OUTPUT, SHORTEST, SPAN
+from evaluator.fit.meanfield import MOST_BINS
 from evaluator.fit.problem import problem_of, with_slopes
 from evaluator.fit.replayed import clusters_of, irregularity, observations, residuals
 from evaluator.fit.uncertainty import LEAST_CLUSTERS, certainties
