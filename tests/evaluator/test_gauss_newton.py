@@ -12,17 +12,31 @@ from scipy.optimize import lsq_linear
 
 from evaluator.fit.fit import fit_set
 from evaluator.fit.gauss_newton import boxed
-from evaluator.fit.machine import differentiate, varying
+from evaluator.fit.machine import (
+    AT_CHUNK,
+    AT_EARLIER,
+    AT_N,
+    AT_PROMPT,
+    AT_PROMPTS,
+    AT_SHORTEST,
+    AT_SPAN,
+    BINS,
+    differentiate,
+    put_deployment,
+    step_seen,
+    step_us,
+    varying,
+)
 from evaluator.fit.methods import solve
 from evaluator.fit.problem import problem_of, with_slopes
 from simulator.clock.bind import bind
 from simulator.clock.vm import run
 from simulator.language.complete import complete
 from simulator.language.ir import CALLS, Program
-from simulator.language.opcodes import assemble
+from simulator.language.opcodes import OPERATIONS, VALUES, assemble
 from simulator.language.parse import parse
 from simulator.schema import RAW
-from simulator.serving.bundled import bundled_experiments
+from simulator.serving.bundled import SERVING, bundled_experiments, bundled_file
 from simulator.serving.experiment import Experiment
 
 RUNS = {e.id: e for e in bundled_experiments()}
@@ -97,6 +111,38 @@ def test_slopes_of_opcodes_equal_differences(expression: str) -> None:
     ends = [value(2.3 + x, 0.7 + y)[slot] for x, y in ((h, 0.0), (-h, 0.0), (0.0, h), (0.0, -h))]
     differences = (ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (2 * h)
     assert slopes[slot] == pytest.approx(differences, rel=1e-6, abs=1e-6)
+
+
+def test_steps_of_closed_loads_are_those_of_all_rows() -> None:
+    """A fit runs the rows that depend on constants alone, from the values of the others. Both times are equal to the
+    last bit."""
+    closed = [e for e in bundled_file(SERVING) if e.workload.closed][::60]
+    data = fit_set(closed, in_steps=True)
+    for expression in re.split("[;\n]", EXPRESSIONS.strip()):
+        program = complete(parse(f"def step_time(b, s, *, c=2.3, d=0.7): return c + d + ({expression})"))
+        problem = problem_of(program, data)
+        m = problem.machine
+        for i in range(len(closed)):
+            put_deployment(m, problem.start, i)
+            for k in range(int(m.table[i, BINS])):
+                short = step_seen(m, i, k)
+                at = m.bins[i, k, [AT_N, AT_PROMPTS, AT_CHUNK, AT_EARLIER, AT_PROMPT, AT_SHORTEST, AT_SPAN]]
+                assert short == step_us(m.rows, m.static, m.step, m.raw, m.results[0], m.v, *at), expression
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in ("curve", "forest")])
+def test_an_operation_reads_as_many_operands_as_it_says(name: str) -> None:
+    """Those of a curve and of a forest are blocks of values: it says only that the first is one."""
+    number, few = OPERATIONS.index(name), (0.0, 1.0, 3.0, 9.0)
+
+    def result(*operands: float) -> float:
+        v = np.array([*operands, 0.0])
+        run(np.array([[number, 3, 0, 1, 2]], dtype=np.uint32), 0, 1, v)
+        return float(v[3])
+
+    results = np.array([[[result(x, y, z) for z in few] for y in few] for x in few])
+    read = [bool((np.ptp(results, axis=place) > 0.0).any()) for place in range(3)]
+    assert read == [place < VALUES[number] for place in range(3)]
 
 
 FULL = parse(
