@@ -26,7 +26,7 @@ FORMATS = ("svg", "png", "pdf")
 WORDS: dict[str, tuple[tuple[str, ...], str]] = {
     "front": (("complexity", "mean error", "worst-3 E2E", "group-out", "consistent", "Pareto front"), ""),
     "history": (
-        ("mean error", "group-out", "selection score"),
+        ("mean error", "group-out"),
         "Errors are those of the search. Three or more runs are drawn as median and quartiles",
     ),
     "grid": (

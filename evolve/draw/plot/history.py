@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from archive.champion import selection_score
 from archive.elite import Elite
 from archive.proposal import ENDING, TRIM
 from evolve.draw.plot import style
@@ -22,7 +21,6 @@ from evolve.summary.story import Story
 MEASURES = {
     "mean_error": ("mean error", style.BLUE),
     "group_out": ("group-out error", style.VERMILION),
-    "selection_score": ("selection score", style.GREEN),
 }
 MOST_POINTS = 400  # candidates drawn, evenly spaced: more would merge, and make a large file
 BAND_FROM = 3  # runs from which quartiles are drawn
@@ -36,11 +34,6 @@ class BestSoFar:
     candidates: int
     mean_error: float
     group_out: float | None
-
-    @property
-    def selection_score(self) -> float:
-        """The group-out error, or the mean error if that was not measured."""
-        return selection_score(self.mean_error, self.group_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +77,7 @@ def _one(name: str, course: Course) -> Figure:
     axes = figure.subplots()
     curves = {measure: _curve(course, measure) for measure in MEASURES}
     if not len(curves["group_out"][0]):
-        curves = {"mean_error": curves["mean_error"]}  # equal to the selection score then
+        del curves["group_out"]
     _percent_axis(axes, [values for _, values in curves.values()])
     every = -(-len(course.scored) // MOST_POINTS)
     points = course.scored[::every]
@@ -108,7 +101,7 @@ def _one(name: str, course: Course) -> Figure:
 def _several(names: Sequence[str], courses: Sequence[Course]) -> Figure:
     figure = Figure(figsize=(style.PAGE, 2.6))
     band, lines = len(courses) >= BAND_FROM, list[Line2D]()
-    for axes, (measure, (title, colour)) in zip(figure.subplots(1, 3, sharex=True), MEASURES.items(), strict=True):
+    for axes, (measure, (title, colour)) in zip(figure.subplots(1, 2, sharex=True), MEASURES.items(), strict=True):
         curves = [_curve(course, measure) for course in courses]
         _percent_axis(axes, [values for _, values in curves])
         looks = [(style.PALE, 0.6) if band else (hue, 1.2) for hue, _ in zip(cycle(style.HUES), curves)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from archive.champion import Rule
 from archive.elite import Elite
 from archive.grid import Grid
 from archive.proposal import SCORED, Outcome, ancestors
-from archive.score import Errors, rounded
+from archive.score import Errors
 from evolve.summary.story import Story, Told
 from simulator.common.json import JsonObject
 
@@ -36,7 +35,6 @@ def names_of(story: Story) -> CandidateNames:
 def columns(
     rows: Sequence[Told],
     names: CandidateNames,
-    rule: Rule,
     grid: Grid,
     fitted: Sequence[str],
     cpu_s: Mapping[int, float],
@@ -59,17 +57,11 @@ def columns(
         "generation": [row.generation for row in rows],
         **{name: [getattr(e.score, name) if e else None for e in elites] for name in _OF_SCORE},
         **{name: [getattr(e, name) if e else None for e in elites] for name in _OF_ELITE},
-        "selection_score": [rounded_selection_score(e, rule) if e else None for e in elites],
         "cell": [list(grid.cell(e)) if e else None for e in elites],
         "kept": [row.kept for row in rows],
         "cpu_s": [cpu_s.get(o.proposal.id) for o in outcomes],
         "errors": [_errors(e, fitted) if e else None for e in elites],
     }
-
-
-def rounded_selection_score(elite: Elite, rule: Rule) -> float | None:
-    """The selection score, rounded like other errors of elites; None if it was not measured."""
-    return rounded(rule.measured_selection_score(elite))
 
 
 def _errors(elite: Elite, fitted: Sequence[str]) -> list[float | None]:

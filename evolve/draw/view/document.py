@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from archive.champion import contenders
 from archive.proposal import SCORED
 from evaluator.score import MEANS, summarise
 from evolve import __version__
@@ -37,7 +36,6 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
     names, fitted = names_of(story), followed.data.fitted
     ids = [e.id for e in fitted] or list(run.about.fitted)
     members = archive.members()
-    _, rule = contenders(members, config.score.rule)
     stages = story.population.stages
     return {
         "name": followed.name,
@@ -52,7 +50,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "experiments": experiments_json(followed.data, ids),
         "operators": list(names.operators),
         "stages": list(names.stages),
-        "candidates": columns(story.rows[after:], names, rule, archive.grid, ids, followed.cpu_s),
+        "candidates": columns(story.rows[after:], names, archive.grid, ids, followed.cpu_s),
         "fitted": ids,
         "thinned": None,
         "totals": {

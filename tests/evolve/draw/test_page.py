@@ -327,7 +327,7 @@ def hostile(value: dict[str, Any]) -> dict[str, Any]:
 
 
 # Columns of candidates that may have no values.
-UNKNOWN = "text idea group_out selection_score e2e ttft itl worst3 cpu_s errors generation kept consistent"
+UNKNOWN = "text idea group_out e2e ttft itl worst3 cpu_s errors generation kept consistent"
 EMPTY: dict[str, Any] = {"champion": None, "front": [], "best": [], "baselines": {}, "details": {}}
 EMPTY |= {"validation": None, "ledger": None, "cpu_s_by_stage": {}}
 

@@ -98,7 +98,6 @@ def test_a_history_shows_each_measure_and_every_candidate(found: Searched) -> No
     assert {name: y for name, (_, y) in ends.items()} == {
         "mean_error": best.mean_error,
         "group_out": best.group_out,
-        "selection_score": best.group_out,
     }
     assert {x for x, _ in ends.values()} == {30}  # the budget
     assert axes.get_xlabel() == "fitted candidates" and axes.get_ylabel() == "percent"

@@ -30,7 +30,7 @@ async function readDocument() {
 
 const LATENCIES = { e2e: "E2E", ttft: "TTFT", itl: "ITL" };
 const MEASURES = {
-  mean_error: "mean error (%)", group_out: "leave-group-out error (%)", selection_score: "selection score (%)", e2e: "E2E error (%)", ttft: "TTFT error (%)", itl: "ITL error (%)",
+  mean_error: "mean error (%)", group_out: "leave-group-out error (%)", e2e: "E2E error (%)", ttft: "TTFT error (%)", itl: "ITL error (%)",
   worst3: "worst-3 E2E (%)", complexity: "complexity (operations + constants)", operations: "operations", constants: "constants", features: "fields read",
 };
 

@@ -32,7 +32,7 @@ function markRows(element) {
 }
 
 /** Columns of a table of programs, whose rows are positions. */
-function programColumns(run, measures = ["mean_error", "group_out", "selection_score", "complexity"]) {
+function programColumns(run, measures = ["mean_error", "group_out", "complexity"]) {
   return [
     { head: "program", cell: (i) => idButton(run.candidates.id[i]) },
     ...measures.map((name) => ({

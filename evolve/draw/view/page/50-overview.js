@@ -35,7 +35,7 @@ function overviewTiles(run) {
     make("div", { class: "tile" }, make("dt", {}, "fitted candidates"), make("dd", {}, count(totals.fitted), " ", make("small", {}, `of ${count(run.budget)}`), bar)),
     tile("proposals", count(totals.proposals)), tile("scored", count(totals.scored)), tile("rejected", count(rejected)),
     tile("CPU time", duration(cpuTotal(run))), tile("islands", count(run.islands), `seed ${run.seed}`),
-    tile("mean error", measure("mean_error"), "champion"), tile("leave-group-out error", measure("group_out"), "champion"), tile("selection_score", measure("selection_score"), "champion"),
+    tile("mean error", measure("mean_error"), "champion"), tile("leave-group-out error", measure("group_out"), "champion"),
     ...Object.entries(LATENCIES).map(([name, text]) => tile(`${text} error`, measure(name), "champion")),
   ];
 }
@@ -63,18 +63,17 @@ function drawProgress(chart, run) {
   const best = run.best.filter((b) => isNumber(b.mean_error));
   if (!best.length) return chart.draw({ empty: nothingScored(run) });
   const line = (name, value, k) => stepTrace(name, best.map((b) => b.after), best.map(value), k, `%{y:.2f} % ${name} after %{x:,} proposals<extra></extra>`);
-  const score = (b) => (isNumber(b.group_out) ? (b.mean_error + b.group_out) / 2 : b.mean_error);
   const last = best.at(-1);
   const i = run.at(run.champion);
   // An ensemble of near-optimal programs decides at the end of a search alone; it may choose another program.
   const other = i !== undefined && run.value("mean_error", i) !== last.mean_error ? ` Program ${run.champion} was chosen when the search was over, as the rule below says: its errors are those above.` : "";
   chart.draw({
-    traces: [line("mean error", (b) => b.mean_error, 0), line("group-out error", (b) => b.group_out, 1), line("selection score", score, 2)],
+    traces: [line("mean error", (b) => b.mean_error, 0), line("group-out error", (b) => b.group_out, 1)],
     layout: { xaxis: axis("proposals"), yaxis: logAxis("error of the champion (%)"), showlegend: true },
     summary: `After ${count(last.after)} proposals the champion so far has a mean error of ${percent(last.mean_error)} and a leave-group-out error of ${percent(last.group_out)}.${other}`,
     table: () => table("The champion so far", [
       { head: "proposals", number: true, cell: (b) => count(b.after) }, { head: "mean error (%)", number: true, cell: (b) => plainPercent(b.mean_error) },
-      { head: "leave-group-out error (%)", number: true, cell: (b) => plainPercent(b.group_out) }, { head: "selection score (%)", number: true, cell: (b) => plainPercent(score(b)) },
+      { head: "leave-group-out error (%)", number: true, cell: (b) => plainPercent(b.group_out) },
     ], changesOnly(best)),
   });
 }

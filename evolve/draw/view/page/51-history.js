@@ -4,14 +4,14 @@
 
 VIEWS.push({ key: "history", title: "History", make: makeHistory });
 
-const LINES = { mean_error: "mean error", group_out: "group-out error", selection_score: "selection score" };
+const LINES = { mean_error: "mean error", group_out: "group-out error" };
 const MOST_FAINT = 3000; // points of the background; more take longer to draw than they tell
 
 function makeHistory() {
   const chart = new Chart("Lowest errors so far, and every candidate", { height: 500, file: "history" });
   const redraw = () => { drawHistory(chart, shownRun(), along.value, points.value, scale.value); chart.mark(place(shownRun())); };
   const along = choice("along", { order: "candidates", cpu: "CPU seconds" }, redraw);
-  const points = choice("points", { mean_error: "mean error", group_out: "leave-group-out error", selection_score: "selection score", e2e: "E2E error" }, redraw);
+  const points = choice("points", { mean_error: "mean error", group_out: "leave-group-out error", e2e: "E2E error" }, redraw);
   const scale = choice("show", { near: "near the best", all: "all" }, redraw);
   const place = (run) => {
     const i = selectedAt();
@@ -71,5 +71,5 @@ function historyRange(run, measure, scale) {
 
 function lowestText(run) {
   const last = (name) => lowestSoFar(run, name).at(-1);
-  return `Lowest of the consistent programs: mean error ${percent(last("mean_error"))}, group-out error ${percent(last("group_out"))}, selection score ${percent(last("selection_score"))}.`;
+  return `Lowest of the consistent programs: mean error ${percent(last("mean_error"))}, group-out error ${percent(last("group_out"))}.`;
 }

@@ -4,7 +4,7 @@
 
 VIEWS.push({ key: "front", title: "Pareto front", make: makeFront });
 
-const AXES = Object.fromEntries(["complexity", "operations", "constants", "features", "mean_error", "group_out", "selection_score", "e2e", "ttft", "itl", "worst3"].map((name) => [name, MEASURES[name]]));
+const AXES = Object.fromEntries(["complexity", "operations", "constants", "features", "mean_error", "group_out", "e2e", "ttft", "itl", "worst3"].map((name) => [name, MEASURES[name]]));
 
 const SHARES = { near: 0.9, all: 1 }; // of the programs that are within the axes
 

@@ -12,7 +12,7 @@ function makeCompare() {
   const summary = make("section", { class: "card" });
   const draw = () => drawCompare(chart, state.runs, measure.value);
   const measure = choice("lowest", LINES, draw);
-  measure.value = "selection_score";
+  if (state.runs.some((run) => isNumber(lowestSoFar(run, "group_out").at(-1)))) measure.value = "group_out";
   return { node: make("div", { class: "view" }, make("div", { class: "controls" }, measure.node), chart.node, summary), update: () => { draw(); fill(summary, make("h3", {}, "Runs"), runsTable(state.runs)); } };
 }
 
@@ -70,7 +70,7 @@ function runsTable(runs) {
   return table("Runs of this page", [
     { head: "run", long: true, cell: (run) => run.name }, { head: "state", cell: (run) => run.state }, { head: "seed", number: true, cell: (run) => String(run.seed) },
     { head: "proposals", number: true, cell: (run) => count(run.totals.proposals) }, { head: "fitted", number: true, cell: (run) => count(run.totals.fitted) }, { head: "CPU time", number: true, cell: (run) => duration(cpuTotal(run)) },
-    { head: "champion", cell: (run) => (run.champion === null ? UNKNOWN : championButton(run)) }, ...["mean_error", "group_out", "selection_score"].map((name) => ({ head: MEASURES[name], number: true, cell: (run) => plainPercent(champion(run, name)) })),
+    { head: "champion", cell: (run) => (run.champion === null ? UNKNOWN : championButton(run)) }, ...["mean_error", "group_out"].map((name) => ({ head: MEASURES[name], number: true, cell: (run) => plainPercent(champion(run, name)) })),
     { head: "complexity", number: true, cell: (run) => count(champion(run, "complexity")) },
   ], runs);
 }

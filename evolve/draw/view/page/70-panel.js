@@ -25,7 +25,7 @@ function drawPanel(panel, bar, run) {
 function panelOf(run, i) {
   const c = run.candidates;
   const parents = parentsHere(run, state.id);
-  const measures = ["mean_error", "group_out", "selection_score", "worst3"].filter((name) => isNumber(run.value(name, i)));
+  const measures = ["mean_error", "group_out", "worst3"].filter((name) => isNumber(run.value(name, i)));
   const latencies = Object.entries(LATENCIES).filter(([name]) => isNumber(run.value(name, i)));
   return [
     make("p", {}, badges(run, i)),
