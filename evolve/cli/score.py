@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from evolve.cli.endings import finish
@@ -9,6 +11,7 @@ from evolve.cli.options import (
     TableFiles,
     caps_options,
     explain_option,
+    explaining,
     ids_option,
     load,
     named_experiments,
@@ -41,10 +44,10 @@ def score(
     \b
     evolve score
     evolve score kernels --experiments mine.yaml
-    evolve score runs/0001 --json
+    evolve score runs/0001:137 --json
     """
     found = runs_score(load(program, caps), named_experiments(experiments or SERVING, ids))
     tables.write(COLUMNS, found.rows)
     if as_json or not tables.on_stdout:
-        finish(found, as_json, print_score)
+        finish(found, as_json, partial(print_score, explain=explaining()))
     return 0

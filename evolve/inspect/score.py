@@ -16,9 +16,11 @@ from archive.score import Errors
 from evaluator.cells import precision_of
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.output.columns import Columns, number, text, whole
-from evolve.output.printing import show
+from evolve.output.printing import note, prose, show
 from evolve.output.table import Table
+from evolve.plan.curve import family
 from evolve.run.program import Source
+from evolve.run.use import known_before
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.common.records import to_json
@@ -31,8 +33,6 @@ GROUPS: dict[str, Callable[[Experiment], str]] = {
     "GPU": lambda e: e.hardware,
     "precision": precision_of,
 }
-# Settings that follow the number of clients in some launch scripts.
-FOLLOWING = ("max_num_seqs", "cudagraph_capture_max", "given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,17 @@ COLUMNS: Columns = (
 
 @dataclass(frozen=True)
 class RunsScore:
-    """The score of a program on the runs `errors`, signed errors in percent."""
+    """The score of a program on the runs `errors`, signed errors in percent. fitted: how many of them it or a program
+    that it came from was fitted on; None if nothing says so."""
 
     program: str
     data: str
+    fitted: int | None
     rows: tuple[ScoreRow, ...]
     errors: tuple[Errors, ...]
 
     def to_json(self) -> JsonObject:
-        about = {"program": self.program, "data": self.data, "seeds": list(SCORE_SEEDS)}
+        about = {"program": self.program, "data": self.data, "fitted_runs": self.fitted, "seeds": list(SCORE_SEEDS)}
         runs = [
             dict(zip(("id", "e2e_error_pct", "ttft_error_pct", "tpot_error_pct"), e, strict=True)) for e in self.errors
         ]
@@ -99,7 +101,8 @@ def runs_score(source: Source, experiments: Sequence[Experiment]) -> RunsScore:
     for by, group_of in GROUPS.items():
         names = [group_of(e) for e in runs]
         rows += [_row(by, name, [i for i in every if names[i] == name], errors, shapes) for name in sorted(set(names))]
-    return RunsScore(source.name, data_hash(runs), tuple(rows), tuple(errors))
+    fitted = None if source.record is None else sum(known_before(source.record, e) for e in runs)
+    return RunsScore(source.name, data_hash(runs), fitted, tuple(rows), tuple(errors))
 
 
 def _shapes(runs: Sequence[Experiment], errors: Sequence[Errors]) -> list[tuple[float | None, float | None]]:
@@ -108,8 +111,7 @@ def _shapes(runs: Sequence[Experiment], errors: Sequence[Errors]) -> list[tuple[
     loads: dict[tuple[object, ...], list[int]] = {}
     for i, e in enumerate(runs):
         if e.workload.closed and len(e.workload.stages) == 1:
-            engine = tuple((k, v) for k, v in sorted(e.engine.to_entry().items()) if k not in FOLLOWING)
-            loads.setdefault((e.model, e.hardware, precision_of(e), repr(engine), e.workload.name), []).append(i)
+            loads.setdefault(family(e), []).append(i)
     for members in loads.values():
         clients = {i: e.workload.stages[0].users or 0 for i in members for e in (runs[i],)}
         least = min(clients.values())
@@ -152,6 +154,17 @@ def _row(
     )
 
 
-def print_score(score: RunsScore) -> None:
-    title = f"Errors of {score.program} on {score.rows[0].runs} measured runs, in percent"
-    show(Table.of_rows(title, COLUMNS, score.rows))
+LEGEND = """TPOT: mean over requests of (E2E - TTFT) / (output tokens - 1), ITL in other tables. Shape: a figure over
+that at the lowest concurrency of the same deployment and lengths, predicted against measured, the lowest left out;
+shape runs: how many are left. bias: the mean of signed errors. E2E has no error where it was not measured"""
+
+
+def print_score(score: RunsScore, explain: bool = False) -> None:
+    runs = score.rows[0].runs
+    show(Table.of_rows(f"Errors of {score.program} on {runs} measured runs, in percent", COLUMNS, score.rows))
+    if score.fitted is None:
+        prose("No record says which of these runs the program was fitted on.")
+    elif score.fitted:
+        prose(f"In sample: the program was fitted on {score.fitted} of these runs.")
+    if explain:
+        note(LEGEND + ".")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import mean
 
+from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve import __version__
 from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart
@@ -223,10 +224,17 @@ def print_show(description: Description, origins: Sequence[ConstantOrigin] | Non
 def _answer(record: Record | None) -> str:
     if record is None:
         return "No record of what it was fitted on."
-    rows = [row._asdict() for row in record.errors]
+    rows = [row._asdict() for row in record.errors if row.experiment in record.fitted]
     means = dict(zip(MEANS, absolute_errors(rows, mean), strict=True))
     figures = ", ".join(f"{name.upper()} {number(x, 2, signed=False)} %" for name, x in means.items() if x is not None)
-    return f"Mean absolute error on {counted(len(rows), 'fitted run')}: {figures}. {bias_label(rows)}".rstrip()
+    cells = [row for row in record.errors if row.experiment not in record.fitted]
+    if not cells:
+        return f"Mean absolute error on {counted(len(rows), 'fitted run')}: {figures}. {bias_label(rows)}".rstrip()
+    ttft, itl = (number(mean_abs([getattr(row, name) for row in cells]), 2, signed=False) for name in ("ttft", "itl"))
+    return (
+        f"Mean absolute error on the {len(rows)} that are replayed of {counted(len(record.fitted), 'fitted run')}: "
+        f"{figures}. {bias_label(rows)}. By cell of the others: TTFT {ttft} %, ITL {itl} %."
+    )
 
 
 def at_limits(description: Description) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evaluator.cells import precision_of
 from evolve.output.progress import Line
 from evolve.plan.axes import Axes
 from evolve.plan.sweep import sweep
@@ -13,6 +14,8 @@ from simulator.serving.experiment import Experiment
 from simulator.serving.workload import output_lengths
 
 LEAST = 64  # clients up to which a curve goes at least
+# Settings that follow the number of clients in some launch scripts.
+FOLLOWING = ("max_num_seqs", "cudagraph_capture_max", "given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,10 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """An experiment under 1, 2, 4, ... clients and its `own`; `measured`: what was observed of these."""
+    """Experiments that differ in their clients alone (`family`), under 1, 2, 4, ... clients and their `own`.
+
+    experiment: the one with most clients. measured: what was observed of these.
+    """
 
     experiment: str
     own: tuple[int, ...]
@@ -35,13 +41,29 @@ class Curve:
 
 
 def curves_of(source: Source, experiments: Sequence[Experiment], seeds: Sequence[int]) -> list[Curve]:
-    """The curve of every experiment whose load is closed."""
-    return [_curve(source, e, seeds) for e in experiments if e.workload.closed and e.spec]
+    """The curve of every family of experiments whose load is closed."""
+    families: dict[tuple[object, ...], list[Experiment]] = {}
+    for e in experiments:
+        if e.workload.closed and e.spec:
+            families.setdefault(family(e), []).append(e)
+    return [_curve(source, members, seeds) for members in families.values()]
 
 
-def _curve(source: Source, e: Experiment, seeds: Sequence[int]) -> Curve:
+def family(e: Experiment) -> tuple[object, ...]:
+    """What a closed load has in common with those that differ in their clients alone."""
+    engine = tuple((k, v) for k, v in sorted(e.engine.to_entry().items()) if k not in FOLLOWING)
+    alone = () if len(e.workload.stages) == 1 else (e.id,)
+    return (e.model, e.hardware, precision_of(e), repr(engine), e.workload.name, *alone)
+
+
+def clients_of(e: Experiment) -> list[int]:
+    return [stage.users or 1 for stage in e.workload.stages]
+
+
+def _curve(source: Source, members: Sequence[Experiment], seeds: Sequence[int]) -> Curve:
+    e = max(members, key=clients_of)
     assert e.spec
-    own, gpus = tuple(stage.users or 1 for stage in e.workload.stages), e.engine.gpus
+    own, gpus = tuple(dict.fromkeys(n for member in members for n in clients_of(member))), e.engine.gpus
     levels = {2**i for i in range(max(LEAST, *own).bit_length())} | set(own)
     [block] = sweep(source, [e.spec], seeds, Axes(concurrency=tuple(sorted(levels))), (), Line(True)).blocks
     predicted = [
@@ -50,7 +72,7 @@ def _curve(source: Source, e: Experiment, seeds: Sequence[int]) -> Curve:
         if (run := figures.run) and run.itl_ms.mean
     ]
     tokens, measured = float(output_lengths(e.workload).mean()), []
-    for stage, seen in zip(e.workload.stages, e.observed_stages, strict=False):
+    for stage, seen in ((s, o) for m in members for s, o in zip(m.workload.stages, m.observed_stages, strict=False)):
         itl, ttft = seen.itl_ms.mean, seen.ttft_ms.mean
         if itl and ttft is not None:
             e2e_ms = seen.e2e_ms.mean or ttft + itl * (tokens - 1.0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from archive.score import Errors
 from evaluator import baselines
 from evaluator.intervals import STATISTICS
-from evaluator.metrics import mean_abs
+from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
@@ -27,7 +26,6 @@ RULE = (
     "is that of E2E, or it was fitted again after the validation; poor: that of E2E is not, or not even in sample; "
     "untested: never validated"
 )
-SEED_SET = "fitted by the search, one set for all"
 RANKED = ("e2e", "e2e_p99")
 PER_RUN = baselines.BASELINES.keys() - baselines.SHARED  # with constants of each model or run
 NEW = "on runs that it was not fitted on"
@@ -98,9 +96,10 @@ def _never(evidence: Evidence) -> str:
 def _in_words(evidence: Evidence) -> str:
     texts = []
     for sample, of_sample in _samples(evidence).items():
-        e2e = mean_abs(of_means(of_sample, "e2e"))
+        known = present(of_means(of_sample, "e2e"))
+        e2e = mean_abs(known)
         if e2e is not None:
-            texts.append(f"{e2e:.1f} % {sample} ({counted(len(of_sample), 'run')})")
+            texts.append(f"{e2e:.1f} % {sample} ({counted(len(known), 'run')})")
     return f"The mean E2E error is {', '.join(texts)}." if texts else "No run was observed."
 
 
@@ -126,7 +125,7 @@ def _brief(evidence: Evidence) -> str:
         texts.append("No held-out error is known, because it was never validated")
     for sample, of_sample in _samples(evidence).items():
         texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
-    shared = {name: rows for name, rows in _answers(evidence).items() if name not in PER_RUN}
+    shared = {name: rows for name, rows in evidence.baselines.items() if name not in PER_RUN}
     whole = {name: rows for name, rows in shared.items() if len(rows) == len(evidence.subject.clean)}
     means_e2e = {name: mean_abs([r.e2e for r in rows]) for name, rows in whole.items()}
     best = min(((e2e, name) for name, e2e in means_e2e.items() if e2e is not None), default=None)
@@ -207,26 +206,17 @@ def _held_out(evidence: Evidence) -> Exhibit:
     return Exhibit.of(title, columns, rows, *evidence.subject.validating(NAME), note=note)
 
 
-def _answers(evidence: Evidence) -> dict[str, Sequence[Errors]]:
-    """The baselines, and the best seed of the search as one more, by name."""
-    return {**evidence.baselines, **dict([evidence.best_seed] if evidence.best_seed else [])}
-
-
 def _baselines(evidence: Evidence) -> Exhibit:
     rows = list[list[Any]]()
-    for name, errors in _answers(evidence).items():
+    for name, errors in evidence.baselines.items():
         means = [mean_abs([getattr(r, x) for r in errors]) for x in MEANS]
         worst = max((r.e2e for r in errors if r.e2e is not None), key=abs, default=None)
-        constants = baselines.BASELINES[name].constants if name in evidence.baselines else SEED_SET
-        constants += median_text(r.e2e for r in errors)
+        constants = baselines.BASELINES[name].constants + median_text(r.e2e for r in errors)
         rows.append([name, constants, len(errors), *means, worst])
     rows.sort(key=lambda row: float("inf") if row[3] is None else row[3])
     columns = [words("baseline"), wrapped("constants"), integers("runs"), MEAN_ERRORS, figures("+.1f", "worst E2E")]
     title = "Baselines on the clean runs, in sample where constants are fitted: errors in percent"
-    note = (
-        "Those with a set of constants per model or per experiment can predict no other. The best seed had the lowest "
-        "mean error among the programs that the search began with. It is replayed under the same arrival seeds."
-    )
+    note = "Those with a set of constants per model or per experiment can predict no other."
     return Exhibit.of(title, columns, rows, evidence.subject.again(NAME), note=note)
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from archive.elite import SEED
 from archive.proposal import Outcome
 from archive.score import Errors
 from evaluator import baselines
 from evaluator.fit.fit import fit_set
-from evaluator.score import MEANS, error_rows, score_set, summarise
+from evaluator.score import MEANS, summarise
 from evolve.calibrate.fit import calibrate
 from evolve.calibrate.result import ConstantChange, Freedom
 from evolve.inspect.ablation import Ablation, ablate
@@ -84,21 +83,6 @@ class Evidence:
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcomes of the run's proposals; none without a run."""
         return tuple(self.subject.run.outcomes()) if self.subject.run else ()
-
-    @cached_property
-    def best_seed(self) -> tuple[str, Sequence[Errors]] | None:
-        """The best program that the search began with, by its mean error: its name, and its errors on the clean runs.
-
-        It has the constants of the search. None without a run, or if the program was not fitted on all clean runs.
-        """
-        clean = self.subject.clean
-        seeds = [o.elite for o in self.outcomes if o.elite and o.elite.operator.startswith(SEED)]
-        if not seeds or not clean or any(e not in self.subject.fitted for e in clean):
-            return None
-        best = min(seeds, key=lambda elite: elite.mean_error)
-        call = WorkerCall(error_rows, (best.program, score_set(clean, self.subject.seeds)))
-        rows: list[list[Errors]] = self.carried_out("the best seed", [call])
-        return f"best seed ({best.operator.removeprefix(SEED)})", rows[0]
 
     @cached_property
     def held_out(self) -> tuple[HeldOutRuns, ...]:

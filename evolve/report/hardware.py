@@ -60,7 +60,7 @@ def _verdict(evidence: Evidence, constants: list[Classified]) -> tuple[str, str]
         level = POOR if "e2e" in failed else CARE if failed else GOOD
         return level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}"
     if len(gpus) > 1:
-        return CARE, f"Fitted on {', '.join(gpus)}, none of which was left out of a search. {tail}"
+        return CARE, f"Fitted on {', '.join(gpus)}, none of which a search of its validation left out. {tail}"
     where = f"All fitted runs are on {gpus[0]}" if gpus else evidence.subject.unknown_runs
     return UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}"
 

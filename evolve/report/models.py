@@ -34,7 +34,7 @@ def _verdict(evidence: Evidence) -> tuple[str, str]:
     rows = [r for r in evidence.held_out if r.kind == "models"]
     names = list(dict.fromkeys(r.fold for r in rows))
     if not names:
-        return UNTESTED, f"No model was left out of a search. {SHARES}"
+        return UNTESTED, f"No search of its validation left a whole model out. {SHARES}"
     means = {name: means_of(r for r in rows if r.fold == name) for name in names}
     overall, failed = means_of(rows), [name for name in names if over_the_limits(means[name])]
     worst = max(names, key=lambda name: means[name]["e2e"] or 0.0)

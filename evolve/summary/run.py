@@ -12,6 +12,7 @@ from statistics import mean, median
 from archive.elite import SEED, Elite
 from archive.score import Errors
 from evaluator.baselines import BASELINES, ONE_SET
+from evaluator.cells import MOST_RUNS
 from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import prose, show
 from evolve.output.table import PASS_PCT, Row, Table, arrival_seeds, bias_label, mean_errors, number, passes, row
@@ -161,16 +162,16 @@ def means_table(report: RunReport) -> Table:
     """Mean absolute errors over the fitted experiments: the champion's, the best seed's, and the baselines'."""
     ours = _of(report.errors, report.fitted)
     rows = [row("champion", *mean_errors(ours), ONE_SET, style="bold")]
-    if seed := report.best_seed:
-        name = f"best seed ({seed.operator.removeprefix(SEED)})"
-        best = seed.score
-        rows.append(row(name, best.e2e, best.ttft, best.itl, len(ours), f"{ONE_SET}; as the search scored it"))
-    for name, errors in report.baselines.items():
+    seed = report.best_seed.operator.removeprefix(SEED) if report.best_seed else ""
+    if report.best_seed and f"seed {seed}" not in report.baselines:
+        best = report.best_seed.score
+        how = f"{ONE_SET}; as the search scored it, with {MOST_RUNS:g} runs of a cell at most"
+        rows.append(row(f"best seed ({seed})", best.e2e, best.ttft, best.itl, len(ours), how))
+    for name, errors in sorted(report.baselines.items(), key=lambda item: item[0] != f"seed {seed}"):
         fitted = _of(errors, report.fitted)
-        e2e = median_text(of["e2e"] for of in fitted)
-        rows.append(
-            row(name, *mean_errors(fitted), (BASELINES[name].constants if name in BASELINES else ONE_SET) + e2e)
-        )
+        title = f"best seed ({seed})" if name == f"seed {seed}" else name
+        how = BASELINES[name].constants if name in BASELINES else ONE_SET
+        rows.append(row(title, *mean_errors(fitted), how + median_text(of["e2e"] for of in fitted)))
     for name, errors in report.published.items():
         if chosen := _of(errors, report.fitted):
             rows.append(row(name, *mean_errors(chosen), "published; its ITL errors: against half the observed ITL"))
@@ -242,7 +243,8 @@ def _print_gain(report: RunReport, best: Elite) -> None:
     prose(
         f"Best seed ({seed.operator.removeprefix(SEED)}, {fitted}): mean error {seed.mean_error:.2f} %, worst-3 E2E "
         f"{seed.worst3:.2f} %. Champion: mean error {best.mean_error:.2f} % ({change}), worst-3 E2E "
-        f"{best.worst3:.2f} %. Both by the arrival seeds of the search."
+        f"{best.worst3:.2f} %. Both as the search counts: {MOST_RUNS:g} runs of a cell (model, GPU, type of weights) "
+        "at most, by its arrival seeds."
     )
     prose(against_seed_text(best, seed))
     if lowest := inconsistent(report, best):

@@ -59,7 +59,8 @@ def against_seed_text(best: Elite, seed: Elite) -> str:
     verdict = "beats" if difference < -error else "does not beat"
     return (
         f"On runs left out of the fit: {best.group_out:.2f} % against {seed.group_out:.2f} %, {difference:+.2f} "
-        f"(standard error {error:.2f}, paired over {cells} cells): the champion {verdict} the best fitted seed."
+        f"(standard error {error:.2f}, paired over {cells} cells): the champion {verdict} the best fitted seed. "
+        "But its form was chosen by this very score; only `evolve validate` repeats that choice without the runs."
     )
 
 

@@ -38,7 +38,8 @@ class Details:
         self._run, self._data = run, data
 
     def of(self, outcome: Outcome, best: bool = False) -> JsonObject:
-        """The detail of this outcome's program; of the champion (`best`) over more arrival seeds.
+        """The detail of this outcome's program; of the champion (`best`) over more arrival seeds, and with the curves
+        of closed loads, which take most of a minute for hundreds of them.
 
         What cannot be made is left out, and `problem` says why.
         """
@@ -67,9 +68,10 @@ class Details:
         except InputError as e:
             return detail | {"problem": str(e)}
         about = [text for _, lines in rows for text in lines]
+        curves = curves_of(source, self._data.all, SCORE_SEEDS[:1]) if best else []
         return detail | {
             "predictions": [row for row, _ in rows],
-            "curves": [asdict(curve) for curve in curves_of(source, self._data.all, SCORE_SEEDS[:1])],
+            "curves": [asdict(curve) for curve in curves],
             "shares": [asdict(shares) for shares in step_shares(source.complete, self._data.all)],
             "warnings": list(dict.fromkeys([*detail["warnings"], *about])),
         }

@@ -165,22 +165,6 @@ def test_terms_without_a_constant_are_listed_one_by_one_and_only_they_are_scaled
     assert step_us(bare_times(product, 2.0)) == pytest.approx(step_us(doubled), rel=1e-12)
 
 
-@pytest.mark.slow
-def test_the_best_seed_of_the_search_is_a_baseline_where_it_was_fitted(champion: Subject) -> None:
-    assert champion.run
-    seeds = [o.elite for o in champion.run.outcomes() if o.elite and o.elite.operator.startswith("seed:")]
-    lowest = min(elite.mean_error for elite in seeds)
-    (best,) = (elite for elite in seeds if elite.mean_error == lowest)
-    one = evidence(champion)
-    found = one.best_seed
-    assert found and found[0] == f"best seed ({best.operator.removeprefix('seed:')})"
-    searched = next(row for row in best.score.rows if row[0] == one.subject.clean[0].id)
-    # the search has fewer arrival seeds, or the same
-    assert found[1][0].e2e == pytest.approx(searched[1], abs=0.5)
-    twice = under(champion.clean[:1], champion.source.complete, kernels_times(champion.source.complete, 2.0))[0]
-    assert evidence(champion, experiments=(replace(twice, id="mine"),)).best_seed is None
-
-
 def evidence(subject: Subject, **changes: Any) -> Evidence:
     """Of the subject on its first clean run, changed so."""
     return Evidence(replace(subject, **{"experiments": subject.clean[:1], **changes}), Here(Line(True)))
