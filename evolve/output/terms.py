@@ -21,7 +21,8 @@ TERMS = {
     "knee": "the first rate at which a limit of `--slo` or more than 1 % of the requests fail, or the queue grows",
     "limits": "pass, or the latencies off by more than 10 % (E2E) or 15 % (TTFT, ITL)",
     "MAPE": "the mean absolute error, percent of the measurement",
-    "mean error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent, in which TTFT counts 0.3 times",
+    "mean error": "the mean of the mean absolute errors of E2E, TTFT and ITL, percent, in which TTFT counts 0.3 times; "
+    "a cell (model, GPU, type of weights) counts as 8 runs at most",
     "Pareto front": "the programs that no other one beats in worst-3 E2E, mean error, complexity and group-out at "
     "once; an inconsistent program never beats a consistent one",
     "selection score": "the group-out error; the mean error where that was not measured",

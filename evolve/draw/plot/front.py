@@ -34,7 +34,7 @@ def draw(searched: Searched) -> Figure:
     groups = {
         f"dominated{style.one_in(every)}": _points(axes, dominated[::every], s=3, color=style.PALE, linewidths=0),
         "Pareto front": _measured(figure, axes, [e for e in front if e.group_out is not None]),
-        "Pareto front, group-out not measured": _points(
+        "Pareto front, no group-out": _points(
             axes, [e for e in front if e.group_out is None], s=10, color="white", edgecolors=style.GREY, linewidths=0.6
         ),
         "Pareto front, inconsistent": _points(
