@@ -262,6 +262,9 @@ def samples(home: Path, quick: bool = False, budget: int = 14, seed: int = 3) ->
         ]
         judged = "report", program, "--experiments", data, "--only", "accuracy,hardware"
         found["report"] = [printed(*judged, "--workers", 1, "--quiet", "--json")]
+    found["score"] = [
+        printed("score", name, "--experiments", data, "--json") for name in (program, "champion", "threshold")
+    ]
     found["kernels"] = [printed("kernels", "llama-3.1-8b", "--hardware", "H100", "--json")]
     with patch.dict(os.environ, {VARIABLE: str(home / "models")}):
         with redirect_stdout(StringIO()):

@@ -348,14 +348,15 @@ def _fast_rows(hints: tuple[Any, ...]) -> Callable[[Sequence[Any]], Iterable[Any
         nonlocal names
         try:
             first, *others = zip(*raw, strict=True)
-            if first != names:
-                names = tuple(map(sys.intern, first))
+            shared = names  # other threads read rows, too
+            if first != shared:
+                names = shared = tuple(map(sys.intern, first))
         except (TypeError, ValueError):
             return None
         numbers = sum(others, ())
         if len(others) != len(hints) - 1 or not kind.issuperset(map(type, numbers)):
             return None
-        return zip(names, *others, strict=True) if isfinite(sum(filter(None, numbers))) else None
+        return zip(shared, *others, strict=True) if isfinite(sum(filter(None, numbers))) else None
 
     return read
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -145,3 +147,21 @@ def test_a_class_may_write_and_read_itself() -> None:
     assert from_json(Own, {"text": "x"}, "own.json") == Own("x")
     with pytest.raises(DamagedRecord):
         from_json(Own, {}, "own.json")
+
+
+def test_threads_read_rows_side_by_side() -> None:
+    """The names of rows recur and are shared, but not between files that are read at the same time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+
+        def wrong(n: int) -> int:
+            rows = [[f"{n} {i}", 1.0, 2.0] for i in range(1 + n)]
+            expected = tuple(map(tuple, rows))
+            raw = changed(rows=rows)
+            return sum(from_json(Whole, raw, "whole.json").rows != expected for _ in range(2000))
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(wrong, range(4))) == 0
+    finally:
+        sys.setswitchinterval(before)
