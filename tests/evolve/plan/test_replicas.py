@@ -186,7 +186,7 @@ def test_intervals_below_constants_errors_are_marked(capsys: Capsys) -> None:
         "--hardware",
         "H100",
         "--tp",
-        1,
+        4,
         "--rate",
         1,
         "--prompt-len",
