@@ -125,29 +125,26 @@ def machine(
     place = np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants)
     d = np.zeros((code.slots, code.constants))
     np.fill_diagonal(d, 1.0)  # the constants are in the first slots
-    which, static_which, step_which = varying(code)
+    varies = which, static_which, step_which = varying(code)
     program = (code.rows, code.static, code.step, code.raw, code.request, code.results)
     own = code.rows[which[static_which:step_which, 0]]
     fixed = _fixed(code, own)
     seen = np.zeros((*bins.shape[:2], fixed.size))
     room = (np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 2, code.constants)))
-    varies = which, static_which, step_which
     m = Machine(*program, *varies, table, bins, base, group, place, own, fixed, seen, *room)
-    _see(m)
+    _see(m, np.zeros(int(place.max(initial=-1)) + 1))
     return m
 
 
 @njit
-def _see(m):  # type: ignore[no-untyped-def]
-    """Fill `seen`: what no constant changes in the steps of closed loads."""
+def _see(m, phi):  # type: ignore[no-untyped-def]
+    """Fill `seen`: what no constant changes in the steps of closed loads, so that any `phi` will do."""
     v, slot = m.v, m.results[0]
     for i in range(m.table.shape[0]):
         row, bins = m.table[i], m.bins[i]
         if not row[CLOSED] > 0.0:
             continue
-        for j in range(v.size):
-            v[j] = m.base[int(row[DEPLOYMENT]), j]
-        settle(m.rows, m.static, m.step, m.raw, m.request, slot, m.theta, v)
+        put_deployment(m, phi, int(row[DEPLOYMENT]))
         for k in range(int(row[BINS])):
             at = bins[k]
             chunk, earlier, prompt = at[AT_CHUNK], at[AT_EARLIER], at[AT_PROMPT]

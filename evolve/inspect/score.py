@@ -16,8 +16,9 @@ from archive.score import Errors
 from evaluator.cells import precision_of
 from evaluator.score import SCORE_SEEDS, error_rows, score_set
 from evolve.output.columns import Columns, number, text, whole
-from evolve.output.printing import note, prose, show
+from evolve.output.printing import prose, show
 from evolve.output.table import Table
+from evolve.output.terms import legend
 from evolve.plan.curve import family
 from evolve.run.program import Source
 from evolve.run.use import known_before
@@ -110,7 +111,7 @@ def _shapes(runs: Sequence[Experiment], errors: Sequence[Errors]) -> list[tuple[
     shapes: list[tuple[float | None, float | None]] = [(None, None)] * len(runs)
     loads: dict[tuple[object, ...], list[int]] = {}
     for i, e in enumerate(runs):
-        if e.workload.closed and len(e.workload.stages) == 1:
+        if e.workload.closed:
             loads.setdefault(family(e), []).append(i)
     for members in loads.values():
         clients = {i: e.workload.stages[0].users or 0 for i in members for e in (runs[i],)}
@@ -156,7 +157,7 @@ def _row(
 
 LEGEND = """TPOT: mean over requests of (E2E - TTFT) / (output tokens - 1), ITL in other tables. Shape: a figure over
 that at the lowest concurrency of the same deployment and lengths, predicted against measured, the lowest left out;
-shape runs: how many are left. bias: the mean of signed errors. E2E has no error where it was not measured"""
+shape runs: how many are left. E2E has no error where it was not measured"""
 
 
 def print_score(score: RunsScore, explain: bool = False) -> None:
@@ -167,4 +168,4 @@ def print_score(score: RunsScore, explain: bool = False) -> None:
     elif score.fitted:
         prose(f"In sample: the program was fitted on {score.fitted} of these runs.")
     if explain:
-        note(LEGEND + ".")
+        legend("bias", "in sample", also=LEGEND)

@@ -228,13 +228,14 @@ def _answer(record: Record | None) -> str:
     means = dict(zip(MEANS, absolute_errors(rows, mean), strict=True))
     figures = ", ".join(f"{name.upper()} {number(x, 2, signed=False)} %" for name, x in means.items() if x is not None)
     cells = [row for row in record.errors if row.experiment not in record.fitted]
+    on = counted(len(rows), "fitted run")
+    if cells:
+        on = f"the {len(rows)} that are replayed of {counted(len(record.fitted), 'fitted run')}"
+    text = f"Mean absolute error on {on}: {figures}. {bias_label(rows)}".rstrip()
     if not cells:
-        return f"Mean absolute error on {counted(len(rows), 'fitted run')}: {figures}. {bias_label(rows)}".rstrip()
+        return text
     ttft, itl = (number(mean_abs([getattr(row, name) for row in cells]), 2, signed=False) for name in ("ttft", "itl"))
-    return (
-        f"Mean absolute error on the {len(rows)} that are replayed of {counted(len(record.fitted), 'fitted run')}: "
-        f"{figures}. {bias_label(rows)}. By cell of the others: TTFT {ttft} %, ITL {itl} %."
-    )
+    return f"{text.rstrip('.')}. By cell of the others: TTFT {ttft} %, ITL {itl} %."
 
 
 def at_limits(description: Description) -> tuple[str, ...]:

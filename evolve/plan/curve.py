@@ -11,7 +11,7 @@ from evolve.plan.axes import Axes
 from evolve.plan.sweep import sweep
 from evolve.run.program import Source
 from simulator.serving.experiment import Experiment
-from simulator.serving.workload import output_lengths
+from simulator.serving.workload import Profile, output_lengths
 
 LEAST = 64  # clients up to which a curve goes at least
 # Settings that follow the number of clients in some launch scripts.
@@ -52,8 +52,9 @@ def curves_of(source: Source, experiments: Sequence[Experiment], seeds: Sequence
 def family(e: Experiment) -> tuple[object, ...]:
     """What a closed load has in common with those that differ in their clients alone."""
     engine = tuple((k, v) for k, v in sorted(e.engine.to_entry().items()) if k not in FOLLOWING)
-    alone = () if len(e.workload.stages) == 1 else (e.id,)
-    return (e.model, e.hardware, precision_of(e), repr(engine), e.workload.name, *alone)
+    alike = isinstance(e.workload.source, Profile) and len(e.workload.stages) == 1
+    lengths = repr(e.workload.source) if alike else e.id
+    return e.model, e.hardware, precision_of(e), repr(engine), e.workload.name, lengths
 
 
 def clients_of(e: Experiment) -> list[int]:

@@ -163,13 +163,14 @@ def means_table(report: RunReport) -> Table:
     ours = _of(report.errors, report.fitted)
     rows = [row("champion", *mean_errors(ours), ONE_SET, style="bold")]
     seed = report.best_seed.operator.removeprefix(SEED) if report.best_seed else ""
-    if report.best_seed and f"seed {seed}" not in report.baselines:
+    own, called = f"seed {seed}", f"best seed ({seed})"
+    if report.best_seed and own not in report.baselines:
         best = report.best_seed.score
         how = f"{ONE_SET}; as the search scored it, with {MOST_RUNS:g} runs of a cell at most"
-        rows.append(row(f"best seed ({seed})", best.e2e, best.ttft, best.itl, len(ours), how))
-    for name, errors in sorted(report.baselines.items(), key=lambda item: item[0] != f"seed {seed}"):
+        rows.append(row(called, best.e2e, best.ttft, best.itl, len(ours), how))
+    for name, errors in sorted(report.baselines.items(), key=lambda item: item[0] != own):
         fitted = _of(errors, report.fitted)
-        title = f"best seed ({seed})" if name == f"seed {seed}" else name
+        title = called if name == own else name
         how = BASELINES[name].constants if name in BASELINES else ONE_SET
         rows.append(row(title, *mean_errors(fitted), how + median_text(of["e2e"] for of in fitted)))
     for name, errors in report.published.items():

@@ -17,7 +17,7 @@ from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 
 MOST_BYTES = 8_000_000  # of an export
-MOST_DETAILS = 40  # details in an export, of programs on the fronts; each takes half a second
+MOST_DETAILS = 40  # details in an export, of programs on the fronts; each takes two seconds on the shipped runs
 HEAD = 4096  # bytes of an export that contain its mark
 
 

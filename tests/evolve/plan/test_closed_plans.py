@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from commands import evolve
 
-from evolve.plan.curve import curves_of
+from evolve.plan.curve import curves_of, family
 from evolve.run.program import load
-from simulator.serving.bundled import load_experiments
+from simulator.serving.bundled import SERVING, bundled_file, load_experiments
 
 PLAN = "--model", "llama-3.1-8b", "--hardware", "H100", "--prompt-len", "400", "--output-len", "60"
 
@@ -98,3 +99,12 @@ def test_what_a_cap_holds_back_is_a_queue_that_grows(tmp_path: Path, capsys: pyt
     assert evolve("predict", "champion", *words) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["fails"] for row in rows] == [[], ["queue grows"]]
+
+
+def test_loads_of_other_lengths_have_a_curve_of_their_own() -> None:
+    """Launch scripts that follow the clients do not part loads; lengths do, whatever the name."""
+    runs = {e.id: e for e in bundled_file(SERVING)}
+    few, many = (runs[f"llama-3.1-70b-fp8-h100-tp2-1k-1k-c{n}"] for n in (4, 64))
+    assert few.engine.max_num_seqs != many.engine.max_num_seqs and family(few) == family(many)
+    long = replace(many.workload, source=runs["llama-3.1-70b-fp8-h100-tp2-1k-8k-c64"].workload.source)
+    assert family(replace(many, workload=long)) != family(few)
