@@ -61,8 +61,9 @@ def _absorbed(function: Function) -> dict[str | tuple[str, str], float]:
     """
     normal, root = unexpanded(function)
     values: dict[str | tuple[str, str], float] = {}
-    for monomials, _ in _free(normal, reachable(normal, root), root):
-        first, *others = sorted((_constants(normal, m) for m in monomials), key=len)
+    for terms, _ in _free(normal, reachable(normal, root), root):
+        # The order must not depend on that of operands: a coefficient may scale the sum that its term is part of.
+        first, *others = (_constants(normal, m) for m, _ in sorted(terms, key=lambda t: (len(t[0]), abs(t[1]))))
         values |= {name: 0.0 for names in others for name in names if name not in first}
         values |= dict.fromkeys(first[1:], 1.0)
     return values
@@ -76,7 +77,7 @@ def _constants(normal: Normal, m: Monomial) -> list[str]:
     return [normal.atoms[i].name for i, _ in m if normal.atoms[i].kind == "const"]
 
 
-def _free(normal: Normal, needed: list[int], root: Polynomial) -> list[tuple[list[Monomial], set[str]]]:
+def _free(normal: Normal, needed: list[int], root: Polynomial) -> list[tuple[Polynomial, set[str]]]:
     """Groups of like terms, with their constants, whose coefficient may be any number of one sign.
 
     That is so where none of the constants occurs anywhere else.
@@ -93,7 +94,7 @@ def _free(normal: Normal, needed: list[int], root: Polynomial) -> list[tuple[lis
             alone = all(uses[name] == n for name, n in Counter(names).items())
             signs = {c > 0.0 for _, c in group}
             if alone and len(signs) == 1 and all(_plain(normal, m) for m, _ in group):
-                free.append(([m for m, _ in group], set(names)))
+                free.append((tuple(group), set(names)))
     return free
 
 

@@ -376,7 +376,7 @@ a if b.tokens >= c else d ~ a if b.tokens < c else d ; a * b.kv_read_us ~ a * s.
 b.tokens - b.prefill_tokens ~ b.decode_reqs ; b.kv_sum / (b.prefill_reqs + b.decode_reqs) ~ b.kv_mean
 a * c * b.kv_max ~ d * b.kv_max ; a * b.tokens + c * b.tokens ~ d * b.tokens
 a * b.tokens + 0.5 * c * d * b.tokens ~ b.tokens * a ; 2 * a * b.kv_max ~ a * b.kv_max
-max(a + c, b.tokens) ~ max(b.tokens, d)
+max(a + c, b.tokens) ~ max(b.tokens, d) ; 1 / (2 * a + b.tokens + c) ~ 1 / (a + b.tokens + 2 * c)
 """
 
 DIFFERENT = """
