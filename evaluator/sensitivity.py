@@ -262,4 +262,4 @@ def _running(program: Program, traffic: Traffic) -> np.ndarray:
 def _machine(program: Program, traffic: Traffic) -> Machine:
     code = assemble(program)
     everyone, place = [range(len(traffic.experiments))], np.arange(len(program.theta))[None]
-    return machine(code, traffic.stages.table, traffic.stages.bins, traffic.deployments.base(code), everyone, place)
+    return machine(code, traffic.stages.table, traffic.stages.bins, traffic.deployments, everyone, place)

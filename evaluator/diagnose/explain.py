@@ -101,7 +101,7 @@ def _residual_matrix(
     if extended:  # only its slopes are asked for, so it needs no bounds and no prior
         code, everyone = assemble(extended), [range(len(data.experiments))]
         table, bins = data.stages.table, data.stages.bins
-        wider = machine(code, table, bins, data.deployments.base(code), everyone, np.arange(theta.size)[None])
+        wider = machine(code, table, bins, data.deployments, everyone, np.arange(theta.size)[None])
     value, slopes = with_slopes(wider, theta)
     slopes[np.delete(old, problem.free)] = 0.0
     observed = ~np.isnan(data.stages.observed_ms).ravel()

@@ -209,7 +209,7 @@ def _linearise(m, phi, free, size, goal, fixed_load, r):  # type: ignore[no-unty
 def linear_parts(slopes, residuals, active, start, prior, origin, measured, tail, free, low, high, size, moved, at, r):  # type: ignore[no-untyped-def]
     """Fit the constants moved[parts, phi] in place to the rows `active`[parts, rows] alone.
 
-    The weighted residuals are residuals[rows] at `start`, and linear in the constants with slopes[rows, phi]. The
+    The weighted residuals are residuals[rows] at `start`, and linear in the constants with slopes[rows, free]. The
     objective is that of `Goal`; prior[parts, phi] and size[parts, phi] are of each part. at: float64[rows], room, as r,
     a `Workspace`.
     """
@@ -221,13 +221,13 @@ def linear_parts(slopes, residuals, active, start, prior, origin, measured, tail
             for k in range(rows):
                 at[k] = residuals[k]
                 for i in range(n):
-                    at[k] += slopes[k, free[i]] * (moved[p, free[i]] - start[free[i]])
+                    at[k] += slopes[k, i] * (moved[p, free[i]] - start[free[i]])
             for i in range(n):
                 j = free[i]
                 norm = 0.0
                 for k in range(rows):
                     if active[p, k]:
-                        norm += slopes[k, j] ** 2
+                        norm += slopes[k, i] ** 2
                 work[i] = 1.0 if np.sqrt(norm) * size[p, j] > NO_EFFECT else 0.0
                 right[i] = 0.0
                 for c in range(n):
@@ -237,11 +237,11 @@ def linear_parts(slopes, residuals, active, start, prior, origin, measured, tail
                     continue
                 w = min(1.0, HUBER / max(abs(at[k]), 1e-12))
                 for i in range(n):
-                    slope = w * work[i] * slopes[k, free[i]]
+                    slope = w * work[i] * slopes[k, i]
                     if slope != 0.0:
                         right[i] -= slope * at[k]
-                        for c in range(i + 1):
-                            matrix[i, c] += slope * work[c] * slopes[k, free[c]]
+                        for c in range(np.uintp(i + 1)):  # unsigned, so that they become vector instructions
+                            matrix[i, c] += slope * work[c] * slopes[k, c]
             for i in range(n):
                 j = free[i]
                 away = abs(moved[p, j] - origin[j])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from simulator.clock.bind import settle
+from evaluator.fit.lanes import Lanes, lanes, partials
+from simulator.clock.bind import Deployments, settle
 from simulator.clock.vm import run
 from simulator.common.jit import njit
 from simulator.language import opcodes
-from simulator.language.guarded import EXP_LIMIT, POW_LIMIT
 from simulator.language.opcodes import REFERENCE, STEP_TIME, VALUES, Code
 from simulator.schema import (
     DECODE_REQS,
@@ -77,10 +76,10 @@ class Machine(NamedTuple):
     """A program on the deployments of some experiments, and room to work in.
 
     rows, static, step, raw, request, results: see simulator.language.opcodes.Code. which, static_which, step_which: see
-    `varying`. table, bins: the load stages, see `Stages`. base: float64[experiments, slots], value vectors. group:
-    int64[experiments], of each experiment. place: int64[groups, theta], positions of a group's constants in phi, the
-    vector of all constants. own: the rows of a step that depend on constants. fixed: int64[k], the slots of a step that
-    these read and no constant changes; seen: float64[stages, bins, k], their values in the steps of closed loads.
+    `varying`. table, bins: the load stages, see `Stages`. base: float64[experiments, slots], value vectors. alike:
+    int64[experiments], the first one of the same deployment and group. group: int64[experiments], of each experiment.
+    place: int64[groups, theta], positions of a group's constants in phi, the vector of all constants. lane: the steps
+    of closed loads, side by side.
 
     Room to work in: v: float64[slots], values; d: float64[slots, theta], their slopes; theta: float64[theta],
     constants; times: float64[ENDS] and moves: float64[ENDS + 2, theta], step times and their slopes.
@@ -98,11 +97,10 @@ class Machine(NamedTuple):
     table: np.ndarray
     bins: np.ndarray
     base: np.ndarray
+    alike: np.ndarray
     group: np.ndarray
     place: np.ndarray
-    own: np.ndarray
-    fixed: np.ndarray
-    seen: np.ndarray
+    lane: Lanes
     v: np.ndarray
     d: np.ndarray
     theta: np.ndarray
@@ -114,44 +112,51 @@ def machine(
     code: Code,
     table: np.ndarray,
     bins: np.ndarray,
-    base: np.ndarray,
+    deployments: Deployments,
     members: Sequence[Sequence[int]],
     place: np.ndarray,
 ) -> Machine:
-    """The machine of a program. members: the experiments of each group; see `Machine` for the other arguments."""
+    """The machine of a program. deployments: of the experiments. members: the experiments of each group; see `Machine`
+    for the other arguments."""
+    base = deployments.base(code)
     group = np.zeros(len(base), np.int64)
     for g, experiments in enumerate(members):
         group[list(experiments)] = g
+    first: dict[tuple[int, int], int] = {}
+    both = zip(deployments.alike.tolist(), group.tolist(), strict=True)
+    alike = np.array([first.setdefault(of, i) for i, of in enumerate(both)], np.int64)
     place = np.ascontiguousarray(place, dtype=np.int64).reshape(len(members), code.constants)
     d = np.zeros((code.slots, code.constants))
     np.fill_diagonal(d, 1.0)  # the constants are in the first slots
     varies = which, static_which, step_which = varying(code)
     program = (code.rows, code.static, code.step, code.raw, code.request, code.results)
-    own = code.rows[which[static_which:step_which, 0]]
-    fixed = _fixed(code, own)
-    seen = np.zeros((*bins.shape[:2], fixed.size))
+    closed = bins[:, :, [AT_E2E, AT_TTFT, AT_ITL]] if bins.shape[2] > AT_ITL else np.zeros((*bins.shape[:2], 3))
+    lane = lanes(code, which, static_which, step_which, closed)
     room = (np.zeros(code.slots), d, np.zeros(code.constants), np.zeros(ENDS), np.zeros((ENDS + 2, code.constants)))
-    m = Machine(*program, *varies, table, bins, base, group, place, own, fixed, seen, *room)
+    m = Machine(*program, *varies, table, bins, base, alike, group, place, lane, *room)
     _see(m, np.zeros(int(place.max(initial=-1)) + 1))
     return m
 
 
 @njit
 def _see(m, phi):  # type: ignore[no-untyped-def]
-    """Fill `seen`: what no constant changes in the steps of closed loads, so that any `phi` will do."""
-    v, slot = m.v, m.results[0]
+    """Fill `Lanes.seen`: what no constant changes in the steps of closed loads, so that any `phi` will do."""
+    v, slot, settled = m.v, m.results[0], -1
     for i in range(m.table.shape[0]):
         row, bins = m.table[i], m.bins[i]
         if not row[CLOSED] > 0.0:
             continue
-        put_deployment(m, phi, int(row[DEPLOYMENT]))
+        deployment = m.alike[int(row[DEPLOYMENT])]
+        if deployment != settled:
+            put_deployment(m, phi, deployment)
+            settled = deployment
         for k in range(int(row[BINS])):
             at = bins[k]
             chunk, earlier, prompt = at[AT_CHUNK], at[AT_EARLIER], at[AT_PROMPT]
             n, prompts, shortest, span = at[AT_N], at[AT_PROMPTS], at[AT_SHORTEST], at[AT_SPAN]
             step_us(m.rows, m.static, m.step, m.raw, slot, v, n, prompts, chunk, earlier, prompt, shortest, span)
-            for j in range(m.fixed.size):
-                m.seen[i, k, j] = v[m.fixed[j]]
+            for j in range(m.lane.differing.size):
+                m.lane.seen[i, j, k] = v[m.lane.differing[j]]
 
 
 @njit
@@ -186,15 +191,6 @@ def step_us(rows, static, step, raw, slot, v, n, k, chunk, earlier, prompt, shor
     return v[slot]
 
 
-@njit
-def step_seen(m, i, k):  # type: ignore[no-untyped-def]
-    """The time in us of the steps in bin `k` of closed load `i`, whose deployment is settled."""
-    for j in range(m.fixed.size):
-        m.v[m.fixed[j]] = m.seen[i, k, j]
-    run(m.own, 0, m.own.shape[0], m.v)
-    return m.v[m.results[0]]
-
-
 def varying(code: Code) -> tuple[np.ndarray, int, int]:
     """(rows whose results depend on a constant, int64[rows, 3]; how many of them are static; how many static or a
     step's).
@@ -214,56 +210,18 @@ def varying(code: Code) -> tuple[np.ndarray, int, int]:
     return np.array(which, dtype=np.int64).reshape(-1, 3), static, step
 
 
-def _fixed(code: Code, own: np.ndarray) -> np.ndarray:
-    """The slots of `Machine.fixed`."""
-    changing = {*range(code.raw, code.request), *code.rows[code.static : code.step, 1].tolist()}
-    read = {slot for op, _, *operands in own.tolist() for slot in operands[: VALUES[op]]}
-    kept = (changing - {*own[:, 1].tolist()}) & {*read, code.results[STEP_TIME]}
-    return np.array(sorted(kept), dtype=np.int64)
-
-
 @njit
 def differentiate(rows, which, low, high, v, d):  # type: ignore[no-untyped-def]
     """Fill d[slot, constant] for the results of rows[which[low:high]], from the values `v` that `run` left.
 
-    Forward-mode differentiation. A slope is 0 where a guard of the language takes over, and at a kink that of the side
-    taken.
+    Forward-mode differentiation by `partials`.
     """
     for w in range(low, high):
         i = which[w, 0]
         op, z, a, b = rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3]
         x, y = v[a], v[b]
-        p, q = 0.0, 0.0  # the slopes of the operation in its operands
-        if op == opcodes.ADD:
-            p, q = 1.0, 1.0
-        elif op == opcodes.SUB:
-            p, q = 1.0, -1.0
-        elif op == opcodes.MUL:
-            p, q = y, x
-        elif op == opcodes.DIV:
-            if y != 0.0:
-                p, q = 1.0 / y, -v[z] / y
-        elif op == opcodes.NEG:
-            p = -1.0
-        elif op == opcodes.MAX:
-            p, q = (1.0, 0.0) if x > y else (0.0, 1.0)
-        elif op == opcodes.MIN:
-            p, q = (1.0, 0.0) if x < y else (0.0, 1.0)
-        elif op == opcodes.SQRT:
-            p = 0.5 / v[z] if x > 0.0 else 0.0
-        elif op == opcodes.LOG:
-            p = 1.0 / x if x > 0.0 else 0.0
-        elif op == opcodes.LOG1P:
-            p = 1.0 / (1.0 + x) if x > 0.0 else 0.0
-        elif op == opcodes.EXP:
-            p = v[z] if x < EXP_LIMIT else 0.0
-        elif op == opcodes.SOFTPLUS:
-            p = 1.0 / (1.0 + math.exp(-x)) if x > 0.0 else math.exp(x) / (1.0 + math.exp(x))  # neither overflows
-        elif op == opcodes.POW:
-            if x > 0.0:
-                p = max(-POW_LIMIT, min(POW_LIMIT, y)) * v[z] / x
-                q = math.log(x) * v[z] if abs(y) < POW_LIMIT else 0.0
-        elif op == opcodes.SELECT:
+        p, q = partials(op, x, y, v[z])
+        if op == opcodes.SELECT:
             a = b if x != 0.0 else rows[i, 4]
             p = 1.0
         for j in range(which[w, 1], which[w, 2]):

@@ -19,6 +19,7 @@ import math
 
 import numpy as np
 
+from evaluator.fit import lanes
 from evaluator.fit.machine import (
     AT_E2E,
     AT_ITL,
@@ -48,7 +49,6 @@ from evaluator.fit.machine import (
     SPAN,
     differentiate,
     put_deployment,
-    step_seen,
     step_us,
 )
 from simulator.clock.vm import run
@@ -235,9 +235,10 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
         if not active[i]:
             continue
         row, bins = m.table[i], m.bins[i]
-        deployment = int(row[DEPLOYMENT])
+        deployment = m.alike[int(row[DEPLOYMENT])]
         if deployment != settled:
             put_deployment(m, phi, deployment)
+            lanes.put_alike(m.lane, v)
             settled = deployment
         token = v[m.results[2]] if m.results[2] >= 0 else 0.0
         completion = v[m.results[3]] if m.results[3] >= 0 else 0.0
@@ -253,9 +254,10 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
                 queueing + token * row[OUTPUT] + completion,
                 token + completion * row[GAPS],
             )
-            for k in range(int(row[BINS])):
-                at = bins[k]
-                us = step_seen(m, i, k)
+            count = int(row[BINS])
+            lanes.times(m.lane, i, count)
+            for k in range(count):
+                at, us = bins[k], m.lane.values[m.lane.result, k]
                 ttft, e2e, itl = ttft + at[AT_TTFT] * us, e2e + at[AT_E2E] * us, itl + at[AT_ITL] * us
             means_ms[i, 0], means_ms[i, 1], means_ms[i, 2] = e2e / 1e3, ttft / 1e3, itl / 1e3
             continue
@@ -292,8 +294,8 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
 @njit
 def closed_slopes(m, i, place, slopes_ms):  # type: ignore[no-untyped-def]
     """Put the derivatives of `predict` for closed load `i`, whose deployment is settled, into slopes_ms[3, phi]."""
-    row, bins = m.table[i], m.bins[i]
-    rows, which, v, d, slot = m.rows, m.which, m.v, m.d, m.results[0]
+    row = m.table[i]
+    rows, which, v, d = m.rows, m.which, m.v, m.d
     e2e, ttft, itl = m.moves[0], m.moves[1], m.moves[2]
     if m.results[1] >= 0:
         v[m.request] = row[INPUT]
@@ -306,16 +308,11 @@ def closed_slopes(m, i, place, slopes_ms):  # type: ignore[no-untyped-def]
         e2e[j] = (queueing + token * row[OUTPUT] + completion) / 1e3
         ttft[j] = (queueing + token) / 1e3
         itl[j] = (token + completion * row[GAPS]) / 1e3
-    for k in range(int(row[BINS])):
-        step_seen(m, i, k)
-        differentiate(rows, which, m.static_which, m.step_which, v, d)
-        in_e2e, in_ttft, in_itl = bins[k, AT_E2E], bins[k, AT_TTFT], bins[k, AT_ITL]
-        for j in range(np.uintp(m.theta.size)):  # unsigned, so that they become vector instructions
-            e2e[j] += in_e2e * d[slot, j] / 1e3
-        for j in range(np.uintp(m.theta.size)):
-            ttft[j] += in_ttft * d[slot, j] / 1e3
-        for j in range(np.uintp(m.theta.size)):
-            itl[j] += in_itl * d[slot, j] / 1e3
+    count = int(row[BINS])
+    lanes.times(m.lane, i, count)
+    lanes.slopes(m.lane, count, d)
+    for j in range(m.lane.first, m.lane.last):
+        e2e[j], ttft[j], itl[j] = lanes.add_slopes(m.lane, i, j, count, e2e[j], ttft[j], itl[j])
     for j in range(m.theta.size):
         slopes_ms[0, place[j]], slopes_ms[1, place[j]], slopes_ms[2, place[j]] = e2e[j], ttft[j], itl[j]
 
@@ -337,9 +334,10 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
         if not active[i]:
             continue
         row, bins = m.table[i], m.bins[i]
-        deployment = int(row[DEPLOYMENT])
+        deployment = m.alike[int(row[DEPLOYMENT])]
         if deployment != settled:
             put_deployment(m, phi, deployment)
+            lanes.put_alike(m.lane, v)
             differentiate(rows, which, 0, m.static_which, v, d)
             differentiate(rows, which, m.static_which, m.step_which, v, d)  # of the reference batch
             for j in range(m.theta.size):

@@ -85,7 +85,7 @@ def refit_parts(
     with np.errstate(invalid="ignore", divide="ignore"):
         units = np.where(problem.data.weights > 0.0, problem.data.weights / problem.data.stages.observed_ms, 0.0)
     rows = units.ravel() > 0.0
-    slopes = np.ascontiguousarray((slopes_ms * units).reshape(origin.size, -1)[:, rows].T)
+    slopes = np.ascontiguousarray((slopes_ms * units).reshape(origin.size, -1)[np.ix_(free, rows)].T)
     residuals = ((predicted_ms * units) - problem.data.weights).ravel()[rows]
     moved = starts.copy()
     active = np.stack([np.repeat(part, 3)[rows] for part in parts])

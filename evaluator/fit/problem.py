@@ -267,7 +267,7 @@ def problem_of(
         position[row] = np.arange(theta.size)
     of_phi: list[np.ndarray] = [x[position] for x in (value, low, high, origin, pull, measured, trusted)]
     start, low, high, origin, pull, measured, trusted = of_phi
-    m = machine(code, data.stages.table, data.stages.bins, data.deployments.base(code), members, index)
+    m = machine(code, data.stages.table, data.stages.bins, data.deployments, members, index)
     groups, held = tuple(groups), tuple(held)
     return Problem(program, code, data, groups, start, low, high, origin, pull, measured, trusted, position, m, held)
 

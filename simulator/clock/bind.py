@@ -206,6 +206,14 @@ class Deployments:
         every = self.facts.values()
         return {name: np.stack([[n, *curve_of(facts, name)] for facts in every]) for name, n in CURVES.items()}
 
+    @cached_property
+    def alike(self) -> np.ndarray:
+        """int64[deployments]: for each the first one that has the same fields and curves."""
+        first: dict[tuple[bytes, object], int] = {}
+        every = enumerate(zip(self.fields, self.facts.values(), strict=True))
+        same = [first.setdefault((row.tobytes(), getattr(facts, "deployed", None)), i) for i, (row, facts) in every]
+        return np.array(same, dtype=np.int64)
+
     def base(self, code: Code) -> np.ndarray:
         """float64[deployments, slots] with fields, literals, curves and trees in place, and the constants still 0."""
         values = np.zeros((len(self.names), code.slots))

@@ -10,6 +10,7 @@ import pytest
 from laws import KERNELS, law
 from scipy.optimize import lsq_linear
 
+from evaluator.fit import lanes
 from evaluator.fit.fit import fit_set
 from evaluator.fit.gauss_newton import boxed
 from evaluator.fit.machine import (
@@ -23,7 +24,6 @@ from evaluator.fit.machine import (
     BINS,
     differentiate,
     put_deployment,
-    step_seen,
     step_us,
     varying,
 )
@@ -114,20 +114,27 @@ def test_slopes_of_opcodes_equal_differences(expression: str) -> None:
 
 
 def test_steps_of_closed_loads_are_those_of_all_rows() -> None:
-    """A fit runs the rows that depend on constants alone, from the values of the others. Both times are equal to the
-    last bit."""
+    """A fit runs the rows that depend on constants alone, over all steps at once. Times and slopes are equal to the last
+    bit."""
     closed = [e for e in bundled_file(SERVING) if e.workload.closed][::60]
     data = fit_set(closed, in_steps=True)
     for expression in re.split("[;\n]", EXPRESSIONS.strip()):
         program = complete(parse(f"def step_time(b, s, *, c=2.3, d=0.7): return c + d + ({expression})"))
         problem = problem_of(program, data)
-        m = problem.machine
+        m, lane, slot = problem.machine, problem.machine.lane, problem.machine.results[0]
         for i in range(len(closed)):
             put_deployment(m, problem.start, i)
+            differentiate(m.rows, m.which, 0, m.static_which, m.v, m.d)
+            lanes.put_alike(lane, m.v)
+            lanes.times(lane, i, int(m.table[i, BINS]))
+            lanes.slopes(lane, int(m.table[i, BINS]), m.d)
             for k in range(int(m.table[i, BINS])):
-                short = step_seen(m, i, k)
                 at = m.bins[i, k, [AT_N, AT_PROMPTS, AT_CHUNK, AT_EARLIER, AT_PROMPT, AT_SHORTEST, AT_SPAN]]
-                assert short == step_us(m.rows, m.static, m.step, m.raw, m.results[0], m.v, *at), expression
+                us = step_us(m.rows, m.static, m.step, m.raw, slot, m.v, *at)
+                assert lane.values[lane.result, k] == us, expression
+                differentiate(m.rows, m.which, m.static_which, m.step_which, m.v, m.d)
+                at_k = slice(lane.first, lane.last)
+                assert lane.slopes[lane.result, at_k, k].tolist() == m.d[slot, at_k].tolist(), expression
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in ("curve", "forest")])
