@@ -146,7 +146,7 @@ def test_every_view_of_the_shipped_run_opens_without_an_error(tabs: Callable[...
     assert tab.views() == VIEWS
     through(tab)
     expect(tab.page.locator("#state")).to_have_text(
-        "finished: 5,000 candidates fitted"
+        "finished: 1,000 candidates fitted"
     )  # the figure of docs/results.md
     expect(tab.page.locator("aside h2")).to_have_text(f"Program {followed.champion}")
     tab.view("grid")

@@ -230,7 +230,8 @@ def test_intervals_are_shown_where_the_run_was_validated() -> None:
     outcome = followed.story.outcome(followed.champion)
     assert outcome
     detail = Details(followed.run, followed.data).of(outcome, True)
-    bands = [row["figures"]["e2e"] for row in detail["predictions"]]
+    bands = [row["figures"]["e2e"] for row in detail["predictions"] if row["figures"]["e2e"]["low95"] is not None]
+    assert len(bands) >= 20  # not of runs at fixed concurrency, whose E2E was not measured
     assert all(b["low95"] <= b["low80"] < b["predicted_ms"] < b["high80"] <= b["high95"] for b in bands)
 
 
