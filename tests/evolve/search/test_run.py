@@ -175,7 +175,9 @@ def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(
     report = json.loads((path / "report.json").read_text())
     scored = report["cascade"]["verdicts"]["scored"]
     assert f"{scored} scored (2 polished finalists among them, not fitted again)" in " ".join(out.split())
-    assert len(report["fitted"]) == 4 and len(report["errors"]) == 448  # Llama-2-7B's clean runs; all runs of the three files
+    assert (
+        len(report["fitted"]) == 4 and len(report["errors"]) == 448
+    )  # Llama-2-7B's clean runs; all runs of the three files
     for row in report["errors"]:
         line = next(line for line in out.splitlines() if row["experiment"] in line)
         assert ("fitted" in line) == (row["experiment"] in report["fitted"])
