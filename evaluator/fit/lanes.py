@@ -55,7 +55,9 @@ def lanes(code: Code, which: np.ndarray, static: int, step: int, weights: np.nda
 
     weights: float64[stages, bins, 3], of the steps in E2E, TTFT and ITL.
     """
-    own, spans = code.rows[which[static:step, 0]], which[static:step, 1:]
+    spans = {j: (j, j + 1) for j in range(code.constants)}
+    spans |= {int(code.rows[i, 1]): (low, high) for i, low, high in which[:step].tolist()}
+    own = code.rows[which[static:step, 0]]
     results, of_step = own[:, 1].tolist(), code.results[STEP_TIME]
     read = {slot for op, _, *operands in own.tolist() for slot in operands[: VALUES[op]]} | {of_step}
     changing = {*range(code.raw, code.request), *code.rows[code.static : code.step, 1].tolist()}
@@ -65,14 +67,11 @@ def lanes(code: Code, which: np.ndarray, static: int, step: int, weights: np.nda
     rows = np.zeros((len(own), 7), np.uint32)
     for i, (op, slot, *operands) in enumerate(own.tolist()):
         used = [place[operand] for operand in operands[: VALUES[op]]]
-        rows[i] = op, place[slot], *used, *used[:1] * (3 - len(used)), *spans[i]
-    known = {int(code.rows[i, 1]): (low, high) for i, low, high in which[:static].tolist()}
-    known |= {j: (j, j + 1) for j in range(code.constants)}
-    spans_of = known | {int(row[1]): tuple(span) for row, span in zip(own, spans.tolist(), strict=True)}
-    moving = [(place[slot], slot, *known[slot]) for slot in alike if slot in known]
+        rows[i] = op, place[slot], *used, *used[:1] * (3 - len(used)), *spans[slot]
+    moving = [(place[slot], slot, *spans[slot]) for slot in alike if slot in spans]
     wide, count = weights.shape[1], len(place)
     values, partial = np.zeros((count, wide)), np.zeros((3, wide))
-    first, last = spans_of.get(of_step, (0, 0))
+    first, last = spans.get(of_step, (0, 0))
     return Lanes(
         rows,
         np.array(alike, np.int64),
