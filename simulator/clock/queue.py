@@ -32,6 +32,7 @@ class Queue(NamedTuple):
     piece_first: Any  # where a request's pieces begin in `piece`
     piece: Any
     piece_len: Any  # tokens
+    transferred: Any  # clock.transferred.Transferred: when the KV blocks of prompts that come computed are on their way
 
 
 class Rules(NamedTuple):
@@ -49,6 +50,8 @@ class Rules(NamedTuple):
     once: bool  # the fast clock must not let the same content be cached twice
     patient: bool  # no client gives up
     hostile_stops: bool  # stop at a step time outside [1, 10^10] us
+    transferred: bool  # prompts come computed
+    busy: bool  # see EngineLimits
 
 
 class Times(NamedTuple):

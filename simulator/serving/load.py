@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from simulator.common.streams import stream
+from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.requests import THINKING, requests
 from simulator.serving.trace import Chains, Requests
@@ -38,6 +40,7 @@ class EngineLimits:
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
+    busy: bool = False  # until the end of a step in which all requests end; the host is idle from its beginning on
 
     @property
     def lanes(self) -> int:
@@ -68,15 +71,39 @@ class Clients:
 
 
 @dataclass(frozen=True)
+class PoolLimits:
+    """Pools of instances (simulator.serving.pools), each instance with a pool's limits; None: there is no such pool.
+
+    A transfer takes `bytes_per_token` for every token of a prompt's blocks at `bytes_per_us`, and at least `least_us`.
+    `where` begins errors.
+    """
+
+    prefill: EngineLimits | None
+    decode: EngineLimits | None
+    instances: tuple[int, int]  # of prefill and of decode
+    bytes_per_token: float = 0.0
+    bytes_per_us: float = float("inf")
+    least_us: float = 0.0
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class Load:
     """Requests under limits. Arrays are per request, in order of arrival.
 
-    With `clients`, `requests.arrival_us` is when each is due; when it is sent follows from what ends before it.
+    With `clients`, `requests.arrival_us` is when each is due; when it is sent follows from what ends before it. With
+    `pools`, `limits` are those of an instance that decodes, or of one that prefills if none decodes.
     """
 
     requests: Requests
     limits: EngineLimits
     clients: Clients | None = None
+    pools: PoolLimits | None = None
+
+    @property
+    def prompt_limits(self) -> EngineLimits:
+        """The limits under which prompts are computed."""
+        return self.pools.prefill if self.pools and self.pools.prefill else self.limits
 
     @cached_property
     def accepted(self) -> np.ndarray:
@@ -89,6 +116,8 @@ class Load:
         fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks // self.limits.stages
         if most > 0:
             fits &= (r.input_len < most) & (r.input_len + r.output_len.astype(np.int64) <= most)
+        if self.prompt_limits is not self.limits:
+            fits &= Load(r, self.prompt_limits).accepted
         return fits
 
     @cached_property
@@ -214,8 +243,10 @@ def _longest_gap(key: np.ndarray) -> int:
 
 def load_of(experiment: Experiment, seed: int) -> Load:
     """The experiment's requests with arrival seed `seed` under its engine's limits."""
-    sent = requests(experiment, seed)
-    return Load(sent, limits_of(experiment), _clients(experiment, len(sent), seed))
+    sent, pools = requests(experiment, seed), pool_limits(experiment)
+    if pools and not pools.decode:  # the host's prefill pool is asked for no tokens
+        sent = replace(sent, output_len=np.zeros_like(sent.output_len))
+    return Load(sent, limits_of(experiment), _clients(experiment, len(sent), seed), pools)
 
 
 def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
@@ -246,7 +277,36 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
 
 def limits_of(experiment: Experiment) -> EngineLimits:
     """The limits of the experiment's engine, the same ones for any load."""
-    engine, facts = experiment.engine, experiment.facts
+    return _limits(experiment.engine, experiment.facts)
+
+
+def pool_limits(experiment: Experiment) -> PoolLimits | None:
+    """The limits of the experiment's pools; None if one engine does all.
+
+    A transfer is as long as that of the GPU, of either pool, that has the most bytes of a token: each sends or receives
+    its part over a link of its own.
+    """
+    pools, facts = experiment.pools, experiment.facts
+    if pools is None:
+        return None
+    own = limits_of(experiment)
+    counts = pools.instances
+    if pools.prefill is None or pools.decode is None or facts.prefill is None:
+        alone = None if pools.decode else replace(own, busy=True)
+        return PoolLimits(alone, own if pools.decode else None, counts, where=facts.where)
+    engines = (pools.prefill.engine, facts.prefill), (pools.decode.engine, facts)
+    return PoolLimits(
+        prefill=replace(_limits(*engines[0]), busy=True),
+        decode=own,
+        instances=counts,
+        bytes_per_token=max(f["kv_bytes_per_token"] / engine.pipeline_parallel for engine, f in engines),
+        bytes_per_us=(pools.link_gb_per_s or 0.0) * 1e3,
+        least_us=pools.latency_us,
+        where=facts.where,
+    )
+
+
+def _limits(engine: Engine, facts: Mapping[str, float]) -> EngineLimits:
     return EngineLimits(
         max_seqs=engine.max_num_seqs,
         budget=engine.max_num_batched_tokens,
