@@ -414,8 +414,9 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
         s.step += 1
         s.pending = 1 if s.running > 0 or s.waiting > 0 or rules.busy else 0
         s.step_us = now + dt
-        settled = not rules.transferred or s.tail == n  # else those to come hold blocks
-        if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0 and settled:
+        if rules.transferred and s.tail < n:
+            s.alone = 0  # those to come may hold the blocks that it lacks
+        if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
             return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:
         for j in range(s.running):

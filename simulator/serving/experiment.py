@@ -144,7 +144,8 @@ def _with_pools(spec: Spec, pools: Pools) -> Experiment:
                 raise Section(where, "engine", {}).error(key, problem, "give both the same, as blocks are transferred")
         link = _link(spec, pools)
         pools, main.facts.prefill = replace(pools, link_gb_per_s=link), prefill.facts
-        notes.append(f"KV blocks are transferred at {link:g} GB/s of a GPU, whatever else is; instances take turns")
+        text = "however many transfers there are; requests take turns among the instances of a pool"
+        notes.append(f"separate pools: a GPU sends and receives KV blocks at {link:g} GB/s, {text}")
     settled = Pools(
         prefill=replace(pools.prefill, engine=prefill.engine) if pools.prefill and prefill else None,
         decode=replace(pools.decode, engine=decode.engine) if pools.decode and decode else None,

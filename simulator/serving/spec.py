@@ -165,9 +165,8 @@ class Spec:
         """
         where = self.where
         if self.pools and (tp is not None or engine):
-            named = ", ".join(engine) or "tensor_parallel"
-            text = "cannot be varied, because prefill and decode have pools of their own"
-            raise InputError(f"{where}: {named} {text}: give it in the engine of a pool")
+            text = "cannot be varied, as prefill and decode have pools of their own: give them in the engine of a pool"
+            raise InputError(f"{where}: settings of the engine {text}")
         settings = {**self.engine.to_entry(), **({} if tp is None else {"tensor_parallel": tp}), **engine}
         names = Section(where, "", {key: name for key, name in (("model", model), ("hardware", hardware)) if name})
         to_model = read_model(names) if model else self.model
