@@ -14,14 +14,14 @@ from simulator.serving import limits
 from simulator.serving.engine import LARGEST, STANDARD, WEIGHTS, Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import hardware_table
-from simulator.serving.pools import Pools
+from simulator.serving.pools import DECODE, PREFILL, Pools
 from simulator.serving.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
 SAME = ("data_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens")
 ENGINE = {"tp": "tensor_parallel", **{name: name for name in SAME}}
 LOADS = ("rate", "concurrency")  # of which a sweep varies one
-POOLS = ("prefill", "decode")  # instances of separate pools
+POOLS = (PREFILL, DECODE)  # instances of separate pools
 SPLITS = "gpus"  # of which separate pools get all that they can, in every split
 KEYS = (*LOADS, "hardware", *ENGINE, "weights", *POOLS, SPLITS)  # weights: `quantization` of the engine
 MOST = {

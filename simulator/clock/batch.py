@@ -110,6 +110,24 @@ def first_waiting(w, s):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def enter(w, s, r):  # type: ignore[no-untyped-def]
+    """Take request `r`, the first one that waits, out of the queue and put it last into the batch. Returns its slot."""
+    if s.stacked > 0:
+        s.stacked -= 1
+    else:
+        s.head += 1
+    s.waiting -= 1
+    s.slots -= 1
+    i = w.free_slots[s.slots]
+    s.top = max(s.top, i + 1)
+    w.order[s.running] = i
+    s.running += 1
+    w.who[i], w.serial[i] = r, s.serial
+    s.serial += 1
+    return i
+
+
+@inlined
 def leave(w, c, s, j):  # type: ignore[no-untyped-def]
     """Remove the request at place `j` from the batch and free its blocks and slot. The others keep their order."""
     i = w.order[j]

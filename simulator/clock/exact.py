@@ -18,6 +18,7 @@ from simulator.clock.batch import (
     GAVE_UP,
     UNFINISHED,
     complete,
+    enter,
     first_waiting,
     forget,
     give_up,
@@ -168,19 +169,9 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
         need = (want + rules.block - 1) // rules.block
         if need + idle > c.counts[FREE]:  # blocks found idle leave the free list too
             break
-        if s.stacked > 0:
-            s.stacked -= 1
-        else:
-            s.head += 1
-        s.waiting -= 1
-        s.slots -= 1
-        i = w.free_slots[s.slots]
-        s.top = max(s.top, i + 1)
-        w.order[s.running] = i
-        s.running += 1
-        w.who[i], w.progress[i], w.goal[i], w.granted[i] = r, 0, cached * rules.block + want, want
-        w.spare[i], w.held[i], w.born[i], w.serial[i] = 0, 0, NEVER, s.serial
-        s.serial += 1
+        i = enter(w, s, r)
+        w.progress[i], w.goal[i], w.granted[i] = 0, cached * rules.block + want, want
+        w.spare[i], w.held[i], w.born[i] = 0, 0, NEVER
         s.filling += 1
         if want > 0:  # a prompt found whole claims no block
             row = w.table[i]

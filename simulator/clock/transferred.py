@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.batch import DROPPED, first_waiting
+from simulator.clock.batch import DROPPED, enter, first_waiting
 from simulator.clock.blocks import FREE, take
 from simulator.clock.steps import with_chunk
 from simulator.common.jit import njit
@@ -80,26 +80,15 @@ def admit_transferred(q, rules, w, c, s, times, now, k, tokens_left, chunks, dec
         spare = held * rules.block - size if held > 0 else np.int64(0)
         if spare == 0 and c.counts[FREE] == 0:
             break
-        if s.stacked > 0:
-            s.stacked -= 1
-        else:
-            s.head += 1
-        s.waiting -= 1
-        s.slots -= 1
-        i = w.free_slots[s.slots]
-        s.top = max(s.top, i + 1)
-        w.order[s.running] = i
-        s.running += 1
+        i = enter(w, s, r)
         unreserve(q, c, r)
         blocks = held + (1 if spare == 0 else 0)
         for b in range(blocks):
             w.table[i, b] = take(c.blocks, c.holder, c.counts, np.int64(-1))
         moved.computed[r] = held > 0
         done = size if held > 0 else np.int64(0)
-        w.who[i], w.progress[i], w.granted[i], w.goal[i] = r, done, 1, done + 1
+        w.progress[i], w.granted[i], w.goal[i] = done, 1, done + 1
         w.held[i], w.spare[i] = blocks, blocks * rules.block - done - 1
-        w.serial[i] = s.serial
-        s.serial += 1
         if held > 0:
             w.born[i], w.left[i] = k, max(q.output_len[r] - 1, 1)
             s.context += size

@@ -8,9 +8,10 @@ from simulator.common.errors import Section
 from simulator.model.config_keys import FREE
 from simulator.serving.engine import SETTINGS
 from simulator.serving.gpu import GPU_KEYS
+from simulator.serving.pools import DECODE, PREFILL
 
 TOP = ("version", "experiments")
-POOLS = ("prefill", "decode", "transfer")
+POOLS = (PREFILL, DECODE, "transfer")
 POOL = ("instances", "engine")
 TRANSFER = ("link_gb_per_s", "latency_us")
 EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", *POOLS, "workload", "observed", "quality")
