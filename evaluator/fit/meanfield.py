@@ -40,6 +40,7 @@ from evaluator.fit.machine import (
     FULL_HITS,
     GAPS,
     INPUT,
+    MISSED,
     OBSERVED_N,
     OUTPUT,
     QUEUE,
@@ -277,8 +278,8 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
             served = limit / max(decodes * mean, 1e-9)
             wait = max(row[RATE] / served - 1.0, 0.0) * row[DURATION] / 2.0
         # A request first waits for the rest of a running step: E[t**2] / (2 E[t]), as long steps are hit more often.
-        # With less than one decode at once there is often no step.
-        ttft = queueing + wait + min(n, 1.0) * mean * square / 2.0 + own * chunks + token
+        # With less than one decode at once there is often no step. One that is composed already follows it.
+        ttft = queueing + wait + min(n, 1.0) * mean * (square / 2.0 + row[MISSED]) + own * chunks + token
         slowed = 1.0
         if row[COLD] > 0.0:  # every step that fills the cold cache delays all running requests
             parts = math.ceil(row[COLD_LEN] / room)
@@ -408,9 +409,10 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
             token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
             completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
-            ttft = min(n, 1.0) * (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token
+            missed = square / 2.0 + row[MISSED]
+            ttft = min(n, 1.0) * (moves * missed + mean * square_moves / 2.0) + own_moves * chunks + token
             if n < 1.0:
-                ttft += more * mean * square / 2.0
+                ttft += more * mean * missed
             if m.results[1] >= 0:
                 ttft += e[QUEUE, j]
             if late:

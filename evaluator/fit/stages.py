@@ -44,7 +44,7 @@ MOST_STEPS = 12  # bins of the steps of a closed load with prompts, and of those
 class Stages:
     """The load stages of several experiments as arrays.
 
-    table: float64[stages, 17], with the columns of `machine.py`. bins: float64[stages, most bins, 4 or 10], the
+    table: float64[stages, 18], with the columns of `machine.py`. bins: float64[stages, most bins, 4 or 10], the
     histogram of the prompts or, of a closed load, of its steps. observed_ms: float64[stages, 3], mean E2E, TTFT, ITL;
     NaN where not observed.
     """
@@ -82,7 +82,7 @@ def stages_of(e: Experiment, load: Load) -> Stages:
         limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
         n = rate * (output - 1) * means[2] * 1e3
         cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
-        rows.append([*requests, *limits, 0, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
+        rows.append([*requests, *limits, 0, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0, load.limits.ahead])
         if stage.users and run.completed[chosen].any():
             histograms[-1] = seen = steps_seen(run, new, chosen, int(_pace_us(e)), _captured(e))
             rows[-1] = _closed(rows[-1], run, chosen, seen)
@@ -133,7 +133,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int, m
     """
     done = np.flatnonzero(run.completed)
     r, first = run.requests, (run.requests.arrival_us + run.ttft_us)[done]
-    start, end = first - run.prefill_us[done], first + run.decode_us[done]
+    start, end = run.spread(run.run.begun_us)[done], first + run.decode_us[done]
     number = _step_numbers(start, end, pace_us)
     sent, start, first, end = (number(us) for us in (r.arrival_us[done], start, first, end))
     steps = int(end.max()) + 1

@@ -2,8 +2,12 @@
 
 Blocks, prefix hits, eviction of cached content, preemption of the last request, head-of-line blocking, prefill
 threshold, horizon, clients that give up. Events run in the host's order: (time, kind, order of pushing), the kinds
-being queued, step, time out. All effects of a step happen at its start. Section numbers are those of the host's
+being queued, step, time out. All effects of a step happen when it is composed. Section numbers are those of the host's
 semantics (blis-des-semantics).
+
+The host composes a step as it begins. An engine with asynchronous scheduling (`Rules.ahead`) composes it as the one
+before begins, so that a request misses one step more, and what a step frees can be used by the one after the next.
+With nothing to compose, it waits for the step that runs (vllm/v1/engine/core.py, `step_with_batch_queue`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from simulator.clock.batch import (
     GAVE_UP,
     UNFINISHED,
     complete,
+    depart,
     first_waiting,
     forget,
     give_up,
@@ -42,7 +47,8 @@ waiting: requests queued and not running
 stacked: preempted requests, which are admitted before others
 saturated: 1 if requests waited after the last step that could admit them
 running: requests in the batch
-step_us: when the pending step starts
+step_us: when the pending step is composed
+free_us: when the last step that was composed ends
 pending: 1 if a step is scheduled
 step: number of steps done
 clamped: step times outside [1, 10^10] us
@@ -54,6 +60,8 @@ last_us: time of the last event
 keys: block keys handed out
 serial: admissions so far
 slots: free slots
+leaving: slots of requests whose last step has not ended, if steps are composed ahead
+outgoing: those of them that leave before the next step is composed
 lone: last request that was preempted while it ran alone, and how often in a row
 alone
 filling: running requests still in their prompt
@@ -143,12 +151,12 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
 
 
 @inlined
-def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[no-untyped-def]
+def admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks):  # type: ignore[no-untyped-def]
     """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks.
 
     Without chunked prefill, no room for all its tokens is no room (vllm/v1/core/sched/scheduler.py, `schedule`).
     """
-    while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
+    while s.running + s.leaving < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
         r = first_waiting(w, s)
         cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
         while cached < whole:  # find the prompt's blocks in order, up to the first that is missing
@@ -192,7 +200,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
             w.spare[i], w.held[i] = (cached + need) * rules.block - stored, cached + need
             chunks = with_chunk(chunks, want, np.int64(0), q.input_len[r])  # PI is still 0: no cached length is visible
         tokens_left -= want
-        times.start_us[r] = now
+        times.start_us[r], times.begun_us[r] = now, begin_us
         times.cached[r] = cached
     return chunks
 
@@ -236,8 +244,10 @@ class Plan(NamedTuple):
 
 
 @inlined
-def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignore[no-untyped-def]
+def schedule(q, rules, w, c, s, log, reach, times, now, begin_us, k, late):  # type: ignore[no-untyped-def]
     """4.2 to 4.4: running requests, then admissions, unless there was a preemption. Returns the plan of step `k`.
+
+    It is composed `now` and begins at `begin_us`.
 
     `late`: prompts wait for another step, if there is something to decode and the last step that could admit requests
     left none over (vllm/v1/core/sched/scheduler.py, `defer_prefills`).
@@ -253,7 +263,7 @@ def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignor
     else:
         chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
     if not evicted and not defer:
-        chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
+        chunks = admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks)
         s.saturated = s.waiting > 0
     return Plan(chunks, decodes, context, ahead, finished, reached)
 
@@ -298,13 +308,20 @@ def duration(q, rules, w, s, t, plan):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def finish(q, rules, w, c, cl, s, times, plan, now, k, dt):  # type: ignore[no-untyped-def]
+def finish(q, rules, w, c, cl, s, times, plan, k, dt, end_us):  # type: ignore[no-untyped-def]
     """4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions."""
     s.elapsed += dt
-    if plan.finished + advance(q, w, s, times, k, dt, now + dt, plan.ahead) > 0:
-        complete(q, w, c, cl, s, times, now + dt)
-        if now + dt <= rules.horizon_us:
-            s.last_us = max(s.last_us, now + dt)
+    s.free_us = end_us
+    if plan.finished + advance(q, w, s, times, k, dt, end_us, plan.ahead) > 0:
+        complete(q, rules, w, c, cl, s, times, end_us)
+        if end_us <= rules.horizon_us:
+            s.last_us = max(s.last_us, end_us)
+
+
+@inlined
+def not_before(rules, s, now):  # type: ignore[no-untyped-def]
+    """When a step begins that is composed `now`, or is composed if the engine is idle `now`."""
+    return max(now, s.free_us) if rules.ahead else now
 
 
 @njit
@@ -326,6 +343,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
     # s, see STATE.
     #
     #   now, dt      time of the event, and duration of the step, us
+    #   start        when the step begins
     #   k            number of this step
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters
     log_us, log_tokens, logging, logged = log.us, log.tokens, log.us.size > 0, log.first[0]
@@ -365,7 +383,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
                 expect(q, w, s, r)
             s.waiting += 1
             if not s.pending:  # the instance was idle
-                s.pending, s.step_us = 1, now
+                s.pending, s.step_us = 1, not_before(rules, s, now)
             continue
         if step != now:  # 4.6: a client gives up
             r = quitters[s.quitter]
@@ -376,23 +394,27 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if s.running == 0 and not s.pending and s.waiting > 0:
-                    s.pending, s.step_us = 1, now
+                    s.pending, s.step_us = 1, not_before(rules, s, now)
             continue
         if s.running == 0 and s.waiting == 0:
             s.pending = 0
             continue
 
-        k = s.step
-        plan = schedule(q, rules, w, c, s, log, reach, times, now, k, False)
+        k, start = s.step, not_before(rules, s, now)
+        depart(w, c, s, now)
+        plan = schedule(q, rules, w, c, s, log, reach, times, now, start, k, False)
+        if s.running == 0 and now < start:  # no room before the step that runs ends
+            s.step_us = start
+            continue
         dt = duration(q, rules, w, s, t, plan)
         if dt < 0:
             return HOSTILE
         if logging:
             log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, plan.decodes, plan.reached
-        finish(q, rules, w, c, cl, s, times, plan, now, k, dt)
+        finish(q, rules, w, c, cl, s, times, plan, k, dt, start + dt)
         s.step += 1
-        s.pending = 1 if s.running > 0 or s.waiting > 0 else 0
-        s.step_us = now + dt
+        s.pending = 1 if s.running > 0 or s.waiting > 0 or rules.ahead else 0
+        s.step_us = start if rules.ahead else start + dt
         if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
             return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:

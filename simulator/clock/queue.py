@@ -49,12 +49,14 @@ class Rules(NamedTuple):
     once: bool  # the fast clock must not let the same content be cached twice
     patient: bool  # no client gives up
     hostile_stops: bool  # stop at a step time outside [1, 10^10] us
+    ahead: bool  # a step is composed as the one before begins
 
 
 class Times(NamedTuple):
     """The results of a clock, per request."""
 
     start_us: Any  # last admission
+    begun_us: Any  # begin of the step that it was admitted to
     first_us: Any  # end of the prompt's last step
     decode_us: Any  # sum of its decode steps
     cached: Any  # KV blocks found at the last admission

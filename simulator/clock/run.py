@@ -36,7 +36,7 @@ from simulator.serving.load import NEVER, Load
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
 
-PER_REQUEST = ("start_us", "first_us", "decode_us", "cached", "completed", "gave_up")  # columns of ClockRun
+PER_REQUEST = ("start_us", "begun_us", "first_us", "decode_us", "cached", "completed", "gave_up")  # columns of ClockRun
 
 Progress = Callable[[int], None]  # requests admitted so far
 
@@ -78,6 +78,7 @@ class ClockRun:
     order: np.ndarray | None  # the requests by number in order of queueing, None: all, in order of arrival
     sent_us: np.ndarray | None  # per request of a load with clients, NEVER for one that was not sent
     start_us: np.ndarray  # last admission
+    begun_us: np.ndarray  # begin of the step that it was admitted to
     first_us: np.ndarray  # end of the prompt's last step, 0 if the prompt was never done
     decode_us: np.ndarray  # sum of its decode steps
     cached: np.ndarray  # int32: KV blocks found at the last admission, -1 without one
@@ -139,6 +140,7 @@ def run_clock(
         once=not load.ample,
         patient=load.patient,
         hostile_stops=stop_when_hostile,
+        ahead=limits.ahead,
     )
     queue, clients = filled()
     if limits.lanes > 1:
@@ -214,6 +216,7 @@ def _fast(
         turn=np.empty(n if rules.watch else 0, np.int32),
         calendar=np.full(load.longest_output + 1, -1, np.int32),
         after=np.empty(n, np.int32),
+        leaving=np.zeros(most, np.int64),
         ending=np.zeros(most, np.int64),
         filling=np.zeros(most, np.int64),
         progress=np.zeros(most, np.int64),
@@ -338,6 +341,7 @@ def _unused(load: Load, q: Queue, cl: Clients, rules: Rules) -> tuple[Exact, Cac
         prompt_key=prompt_key,
         quitters=np.zeros(0 if rules.patient else n, np.int64) if cl.closed else _quitters(q, rules.horizon_us),
         stack=np.zeros(most, np.int64),
+        leaving=np.zeros(most, np.int64),
         free_slots=np.arange(most, dtype=np.int64)[::-1].copy(),
         table=np.zeros((most, widest), np.int32),
         **places,
@@ -397,7 +401,8 @@ def _piece_keys(q: Queue, rules: Rules) -> int:
 
 
 def _no_times(n: int) -> Times:
-    return Times(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int32))
+    us = np.zeros((4, n), np.int64)
+    return Times(us[0], us[1], us[2], us[3], np.full(n, -1, np.int32))
 
 
 def _first_keys(owner: np.ndarray, blocks: np.ndarray, owners: int, first: int) -> tuple[np.ndarray, int]:

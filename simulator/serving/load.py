@@ -38,6 +38,7 @@ class EngineLimits:
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
+    ahead: bool = False  # a step is composed as the one before begins (clock/exact.py); the host never does so
 
     @property
     def lanes(self) -> int:
@@ -212,10 +213,11 @@ def _longest_gap(key: np.ndarray) -> int:
     return int(np.diff(rows)[same].max(initial=0))
 
 
-def load_of(experiment: Experiment, seed: int) -> Load:
-    """The experiment's requests with arrival seed `seed` under its engine's limits."""
+def load_of(experiment: Experiment, seed: int, host_rules: bool = False) -> Load:
+    """The experiment's requests with arrival seed `seed` under its engine's limits; `host_rules`: as the host has
+    them."""
     sent = requests(experiment, seed)
-    return Load(sent, limits_of(experiment), _clients(experiment, len(sent), seed))
+    return Load(sent, limits_of(experiment, host_rules), _clients(experiment, len(sent), seed))
 
 
 def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
@@ -244,8 +246,9 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
     )
 
 
-def limits_of(experiment: Experiment) -> EngineLimits:
-    """The limits of the experiment's engine, the same ones for any load."""
+def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
+    """The limits of the experiment's engine, the same ones for any load; `host_rules`: the host composes every step as
+    it begins."""
     engine, facts = experiment.engine, experiment.facts
     return EngineLimits(
         max_seqs=engine.max_num_seqs,
@@ -260,4 +263,5 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         together=bool(facts["is_moe"]) and engine.data_parallel > 1,
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
+        ahead=bool(facts["async_scheduling"]) and engine.pipeline_parallel == 1 and not host_rules,
     )

@@ -1,4 +1,4 @@
-"""The plain clock: the host's rules one by one, with an event heap, token lists and chained block contents.
+"""The plain clock: the host's rules, and composing ahead of execution, one by one, with an event heap, token lists and chained block contents.
 
 Slow and obvious, written from the host's semantics (blis-des-semantics, variant M) and sharing nothing with the compiled
 clocks but the evaluation of a program's text. Section numbers are that document's.
@@ -68,6 +68,7 @@ class Request:
     first: int | None = None
     first_flag: bool = False
     start: int | None = None
+    begun: int | None = None
     state: str = "coming"
     decode_us: int = 0
     cached: int = 0
@@ -212,6 +213,8 @@ class Host:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.pending = False
+        self.leaving: list[tuple[int, Request]] = []  # end of its last step, if steps are composed ahead
+        self.free_us = 0  # when the last step that was composed ends
         self.steps = self.clamped = self.preemptions = self.failures = self.last_us = 0
         self.most_steps = most_steps
         self.stuck = False
@@ -288,8 +291,11 @@ class Host:
             if 0 < r.deadline <= self.limits.horizon_us:
                 self.push(r.deadline, TIMEOUT, r)
             if not self.pending:
-                self.push(now, STEP)
-                self.pending = True
+                self._wake(now)
+
+    def _wake(self, now: int) -> None:
+        self.push(max(now, self.free_us) if self.limits.ahead else now, STEP)
+        self.pending = True
 
     def _timeout(self, now: int, r: Request) -> None:  # 4.6
         if r.state not in ("waiting", "running"):
@@ -298,8 +304,7 @@ class Host:
         self._gives_up(now, r)
         self.cache.release(r)
         if not self.running and not self.pending and self.waiting:
-            self.push(now, STEP)
-            self.pending = True
+            self._wake(now)
 
     def _part(self, want: int) -> int:
         return min(want, self.limits.threshold) if self.limits.threshold > 0 else want
@@ -309,6 +314,11 @@ class Host:
             self.pending = False
             return
         limits, self.evicted = self.limits, False
+        for end, r in list(self.leaving):
+            if end <= now:
+                self.cache.release(r)
+                self.leaving.remove((end, r))
+        begin_us = max(now, self.free_us) if limits.ahead else now
         left = limits.budget
         for r in self.running:
             r.new = 0
@@ -323,7 +333,7 @@ class Host:
             r.computed += n
             left -= n
             i += 1
-        while len(self.running) < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
+        while self._seated() < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
             r = self.waiting[0]
             cached = self.cache.cached(r) if limits.caching else []
             begin = len(cached) * limits.block
@@ -336,8 +346,13 @@ class Host:
                 break
             self.waiting.pop(0)
             self.running.append(r)
-            r.state, r.start, r.new, r.computed, r.cached = "running", now, n, begin + n, len(cached)
+            r.state, r.start, r.begun, r.new, r.computed = "running", now, begin_us, n, begin + n
+            r.cached = len(cached)
             left -= n
+        if not self.running and now < begin_us:  # nothing before the step that runs ends
+            self.push(begin_us, STEP)
+            return
+        now = begin_us
         x = self.step([Active(len(r.tokens), r.progress, r.new) for r in self.running if r.new > 0])
         self.clamped += bool(clamps(x, 1))
         dt = int(to_ticks(x, 1))
@@ -353,7 +368,10 @@ class Host:
             if r.progress >= len(r.tokens) + max(r.output, 1) - 1:
                 if r.output > 0 and not self.cache.allocate(r, r.progress, r.progress + 1, []):
                     self.failures += 1
-                self.cache.release(r)
+                if limits.ahead:
+                    self.leaving.append((now + dt, r))
+                else:
+                    self.cache.release(r)
                 self.running.remove(r)
                 r.state, r.decode_us = "completed", sum(us for _, us in r.itl)
                 self.push(now + dt, LEFT)
@@ -361,9 +379,13 @@ class Host:
                     token = self.users.token_us * max(r.output, 1)
                     self.users.end(now + dt + token + (self.users.completion_us if r.output else 0), True)
         self.steps += 1
-        self.pending = bool(self.running or self.waiting)
+        self.free_us = now + dt
+        self.pending = bool(self.running or self.waiting) or limits.ahead
         if self.pending:
-            self.push(now + dt, STEP)
+            self.push(now if limits.ahead else now + dt, STEP)
+
+    def _seated(self) -> int:
+        return len(self.running) + len(self.leaving)
 
     def _reserve(self, r: Request, n: int) -> bool:  # 4.4
         while not self.cache.allocate(r, r.progress, r.progress + n, []):
