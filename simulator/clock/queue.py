@@ -49,6 +49,8 @@ class Rules(NamedTuple):
     once: bool  # the fast clock must not let the same content be cached twice
     patient: bool  # no client gives up
     hostile_stops: bool  # stop at a step time outside [1, 10^10] us
+    width: int  # token positions of a decode in a step: with its drafts, which it verifies
+    rate: float  # tokens that it emits in a step on average
 
 
 class Times(NamedTuple):

@@ -86,6 +86,7 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
         w.since[d],
         w.born[d],
         w.serial[d],
+        w.carry[d],
     )
 
 
@@ -276,11 +277,11 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             own_log = log_of(log, d)
             plan = schedule(q, rules, batch_of(w, d), cache_of(c, d), s, own_log, reach[d], times, now, s.step, late)
             keep(ranks.plan[d], plan)
-            every += plan.decodes + plan.chunks.tokens
+            every += plan.decodes * rules.width + plan.chunks.tokens
         dt = np.int64(0)
         for d in range(low, high):
             plan = kept(ranks.plan[d])
-            own = plan.decodes + plan.chunks.tokens
+            own = plan.decodes * rules.width + plan.chunks.tokens
             if own == 0 and every > 0:
                 continue
             if ranks.together:

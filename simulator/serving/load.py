@@ -38,6 +38,8 @@ class EngineLimits:
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
+    drafts: int = 0  # tokens that speculative decoding drafts for a decode in a step
+    acceptance: float = 0.0  # the share of these that are accepted
 
     @property
     def lanes(self) -> int:
@@ -260,4 +262,6 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         together=bool(facts["is_moe"]) and engine.data_parallel > 1,
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
+        drafts=engine.num_speculative_tokens,
+        acceptance=engine.speculative_acceptance or 0.0,
     )
