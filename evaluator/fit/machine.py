@@ -46,7 +46,9 @@ from simulator.schema import (
     BINS,  # bins of the histogram: of the prompts, or of the steps of a closed load
     CLOSED,  # 1 for a closed load, else 0
     GAPS,  # of a closed load, mean of 1 / (output - 1) over requests of more than one token
-) = range(17)
+    WIDTH,  # new tokens of a decode in a step: 1, and its drafts
+    GAIN,  # mean tokens that a decode emits in a step
+) = range(19)
 # Columns of the histogram of the prompts.
 (
     BIN_SHARE,  # share of the requests

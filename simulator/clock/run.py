@@ -331,7 +331,7 @@ def _unused(load: Load, q: Queue, cl: Clients, rules: Rules) -> tuple[Exact, Cac
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
     widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
     small = ("order", "who", "progress", "goal", "granted", "spare", "held", "left")
-    places = {name: np.zeros(most, np.int32) for name in small}
+    places: dict[str, np.ndarray] = {name: np.zeros(most, np.int32) for name in small}
     places |= {name: np.zeros(most, np.int64) for name in ("since", "born", "serial")}
     places["carry"] = np.zeros(most)
     work = Exact(

@@ -16,8 +16,8 @@ from simulator.kernels.curves import Deployed
 from simulator.kernels.matrices import UNIFORM
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import Architecture
-from simulator.model.formats import FP8_BLOCK, IN_16, Formats
 from simulator.model.draft import OWN_LAYERS
+from simulator.model.formats import FP8_BLOCK, IN_16, Formats
 from simulator.model.omissions import KV_IN_16, WITH_MTP, affecting
 from simulator.model.quantization import cache_asked_by
 from simulator.model.terms import REMEDY, flat_config
@@ -81,11 +81,11 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     kv_read_bytes = kv_bytes_per_token
     reserved += engine.num_speculative_tokens * engine.max_num_seqs * a.state_bytes / tp  # a state for each position
     if draft and own:  # the first pass has all tokens of the step, and every pass reads weights and KV cache
-        of = _parameters(own)
-        once_bytes = of.unrouted_bytes(own.formats) + (draft.joined * own.hidden + own.vocab) * own.hidden * 2
+        drafting = _parameters(own)
+        once_bytes = drafting.unrouted_bytes(own.formats) + (draft.joined * own.hidden + own.vocab) * own.hidden * 2
         shared_weights_us += draft.tokens * once_bytes / tp / bytes_per_us
-        experts_us += draft.tokens * of.routed_bytes(own.formats, engine.data_parallel) / tp / bytes_per_us
-        gemm_flops += 2 * (of.active + draft.joined * own.hidden**2) / tp
+        experts_us += draft.tokens * drafting.routed_bytes(own.formats, engine.data_parallel) / tp / bytes_per_us
+        gemm_flops += 2 * (drafting.active + draft.joined * own.hidden**2) / tp
         pair_flops += _pair_flops(own, tp)
         blocks_reduced += own.blocks
         pass_bytes, pass_reserved = _cache(own, tp, engine.max_num_seqs, longest)

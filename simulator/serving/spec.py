@@ -153,8 +153,8 @@ class Spec:
         rate: requests/s of a load that has one; concurrency: clients of a closed one.
 
         A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU, the TP
-        degree, the ranks, the type of weights or the draft change, and expert parallelism goes on over all GPUs. Raises InputError
-        for an unknown name or a value out of range.
+        degree, the ranks, the type of weights or the draft change, and expert parallelism goes on over all GPUs. Raises
+        InputError for an unknown name or a value out of range.
 
         >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
         >>> chat.vary(tp=2, max_num_seqs=64).to_entry()["engine"]
