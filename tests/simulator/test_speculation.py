@@ -30,7 +30,8 @@ from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.load import NEVER, Load
-from simulator.serving.spec import Spec, engine_of
+from simulator.serving.model import model_table
+from simulator.serving.spec import Spec, engine_of, read_spec
 
 PROGRAM = "def step_time(b, s): return 1000 + 10 * b.tokens"
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -234,20 +235,15 @@ def test_passes_of_the_draft_are_kernels_of_the_step() -> None:
 
 
 def test_latent_attention_of_many_queries_is_bound_by_compute() -> None:
-    """DeepSeek's 128 heads share a latent vector: one token reads it, five multiply it as long as the cores need."""
-    deep = Spec.of("deepseek-v3", "H200", rate=1, prompt_len=100, output_len=9, tp=8) if _has("deepseek-v3") else None
-    if deep is None:
-        pytest.skip("no model with latent attention is shipped")
-    one, five = (
-        deploy(deep.vary(**{**WITH, "speculative_method": "ngram", "num_speculative_tokens": k})).facts for k in (1, 16)
+    """The heads of DeepSeek-V3 share a latent vector: two tokens read it, eight multiply it as long as the cores need."""
+    deep = Spec.of("deepseek-v3", "H200", rate=1, prompt_len=100, output_len=9, tp=8, max_model_len=8192)
+    engine = {**WITH, "speculative_method": "ngram"}
+    one, two, eight = (
+        deploy(deep.vary(**{**engine, "num_speculative_tokens": k} if k else {})).facts.curves for k in (0, 1, 7)
     )
-    assert one.curves and five.curves and (five.curves["decode_per_token"] >= one.curves["decode_per_token"]).all()
-
-
-def _has(model: str) -> bool:
-    from simulator.serving.model import model_table
-
-    return model in model_table()
+    assert one and two and eight
+    np.testing.assert_array_equal(one["decode_per_token"], two["decode_per_token"])
+    assert (eight["decode_per_token"] > 1.1 * one["decode_per_token"]).all()
 
 
 def engine(**given: Any) -> dict[str, Any]:
@@ -315,9 +311,6 @@ def test_what_no_engine_runs_is_refused(changed: dict[str, Any], said: str) -> N
 def test_layers_of_the_checkpoint_are_loaded_with_mtp_alone() -> None:
     """Mixtral with a layer more: its attention and all its experts, which draft as a layer of their own."""
     entry = Spec.of("mixtral-8x7b", "H100", rate=1, prompt_len=100, output_len=30, tp=4).to_entry()
-    from simulator.serving.model import model_table
-    from simulator.serving.spec import read_spec
-
     entry["model_config"] = {**model_table()["mixtral-8x7b"]["config"], "num_nextn_predict_layers": 1}
     plain = deploy(read_spec(entry, "x"))
     own = deploy(read_spec(entry, "x").vary(**{**WITH, "speculative_method": "mtp"}))
