@@ -118,7 +118,9 @@ def test_every_setting_is_read() -> None:
     assert x.observed is not None
     assert x.observed.summary == Observation(Statistic(5.0, None, 7.5), none, Statistic(0.25), completed=60, failed=1)
     assert x.observed.stages == (Observation(none, Statistic(None, 1.5, None, 2.0), none),)
-    assert x.notes[0].startswith("ignore_eos: false is not replayed") and x.notes[1:] == ("a b", "c")
+    drafts, ends, *own = x.notes
+    assert drafts.startswith("draft_model, 3 drafted tokens a step: ") and own == ["a b", "c"]
+    assert ends.startswith("ignore_eos: false is not replayed")
 
 
 def test_without_chunked_prefill_a_step_has_room_for_the_longest_prompt() -> None:
