@@ -47,7 +47,9 @@ from simulator.schema import (
     CLOSED,  # 1 for a closed load, else 0
     GAPS,  # of a closed load, mean of 1 / (output - 1) over requests of more than one token
     MISSED,  # steps that a request misses beside the one that runs when it is queued: 1 if they are composed ahead
-) = range(18)
+    WIDTH,  # new tokens of a decode in a step: 1, and its drafts
+    GAIN,  # mean tokens that a decode emits in a step
+) = range(20)
 # Columns of the histogram of the prompts.
 (
     BIN_SHARE,  # share of the requests

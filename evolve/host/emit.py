@@ -241,7 +241,12 @@ def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
     """A line for each setting of these experiments' engines that the host has not."""
     whole = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
     ranks = "the host's backend sees the batch of one rank, and counts its tokens for each of the others too"
+    drafts = (
+        "the host counts the accepted tokens of a decode against the budget of a step, not all that it verifies, and a "
+        "case for it holds no drafts"
+    )
     return (
+        *(f"{e.id}: {drafts}" for e in experiments if e.engine.num_speculative_tokens),
         *(f"{e.id}: {whole}" for e in experiments if not e.engine.chunked_prefill),
         *(f"{e.id}: {ranks}" for e in experiments if e.engine.data_parallel > 1),
         *(f"{e.id}: the host has no pipeline stages" for e in experiments if e.engine.pipeline_parallel > 1),

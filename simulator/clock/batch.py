@@ -43,10 +43,11 @@ class Exact(NamedTuple):
     granted: Any  # new tokens in this step
     spare: Any  # room for tokens in the last block; FAR in a free slot
     held: Any  # number of blocks
-    left: Any  # decode steps to go, once the prompt is done; FAR in a free slot
+    left: Any  # tokens to go, once the prompt is done; FAR in a free slot
     since: Any  # sum of step times when the prompt was done, plus the steps since in which it got no token, us
     born: Any  # first step after its prompt was done, NEVER before
     serial: Any  # number of its admission
+    carry: Any  # float64: tokens that drafts owe it by their mean acceptance, below 1 unless the budget cut them
 
 
 @njit

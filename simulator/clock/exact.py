@@ -91,8 +91,22 @@ def decode_all(rules, w, c, s):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def accepted(rules, w, i, tokens_left):  # type: ignore[no-untyped-def]
+    """The tokens that a decode emits in a step that verifies drafts, as many as its positions at most.
+
+    What the mean rate leaves over is carried to its next step (the host's sim/simulator.go, `peekDecodeTokens`).
+    """
+    wanted = np.int64(w.carry[i] + rules.rate)
+    emitted = min(max(wanted, np.int64(1)), rules.width, tokens_left, np.int64(w.left[i]))
+    w.carry[i] = max(w.carry[i] + (rules.rate - emitted), 0.0)
+    return emitted
+
+
+@inlined
 def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-untyped-def]
     """4.2: tokens and blocks for the running requests, in order of admission; `defer`: not for those in their prompt.
+
+    A decode takes as many tokens of the budget as it verifies, and blocks for those alone that are accepted.
 
     Returns the chunks, the decodes, the sum of their contexts, the tokens left in the budget, True if a request was
     preempted, and the serial number of the last request that was reached (NEVER: all).
@@ -114,7 +128,7 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
                 want = rules.threshold
             want = min(want, tokens_left)
         else:
-            want = np.int64(1)
+            want = np.int64(1) if rules.width == 1 else accepted(rules, w, i, tokens_left)
         need = (want - w.spare[i] + rules.block - 1) // rules.block if want > w.spare[i] else np.int64(0)
         while need > c.counts[FREE] and s.running > at:  # 4.4: the last request makes room, in the end this one
             evicted = True
@@ -134,14 +148,14 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
             w.goal[i] += want
             chunks = with_chunk(chunks, want, done, q.input_len[r])
         else:
-            if need > 0:
-                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
+            for b in range(w.held[i], w.held[i] + need):
+                w.table[i, b] = take(c.blocks, c.holder, c.counts, np.int64(-1))
             decodes += 1
             context += done
         w.spare[i] += need * rules.block - want
         w.held[i] += need
         w.granted[i] = want
-        tokens_left -= want
+        tokens_left -= want if prompt else min(rules.width, tokens_left)
         at += 1
     if at < s.running:  # no tokens left for the others
         reached = w.serial[w.order[at]] - 1
@@ -185,7 +199,7 @@ def admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks):  # type
         w.order[s.running] = i
         s.running += 1
         w.who[i], w.progress[i], w.goal[i], w.granted[i] = r, 0, cached * rules.block + want, want
-        w.spare[i], w.held[i], w.born[i], w.serial[i] = 0, 0, NEVER, s.serial
+        w.spare[i], w.held[i], w.born[i], w.serial[i], w.carry[i] = 0, 0, NEVER, s.serial, 0.0
         s.serial += 1
         s.filling += 1
         if want > 0:  # a prompt found whole claims no block
@@ -223,10 +237,10 @@ def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-de
                 s.filling -= 1
                 s.context += size
         elif w.granted[i] > 0:
-            w.progress[i] += 1
-            w.left[i] -= 1
+            w.progress[i] += w.granted[i]
+            w.left[i] -= w.granted[i]
             finished += w.left[i] == 0
-            s.context += 1
+            s.context += w.granted[i]
         else:
             w.since[i] += dt  # the step passed it by: not part of its decode time
     return finished
@@ -256,7 +270,7 @@ def schedule(q, rules, w, c, s, log, reach, times, now, begin_us, k, late):  # t
     finished, ahead, reached = np.int64(0), np.int64(0), NEVER
     chunks, evicted = NO_CHUNKS, False
     # all running requests decode, with a token and a free block for each
-    if s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]:
+    if rules.width == 1 and s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]:
         decodes, context, ahead = s.running, s.context, s.running
         tokens_left = np.int64(rules.budget) - decodes
         finished = decode_all(rules, w, c, s)

@@ -50,6 +50,8 @@ class Rules(NamedTuple):
     patient: bool  # no client gives up
     hostile_stops: bool  # stop at a step time outside [1, 10^10] us
     ahead: bool  # a step is composed as the one before begins
+    width: int  # token positions of a decode in a step: with its drafts, which it verifies
+    rate: float  # tokens that it emits in a step on average
 
 
 class Times(NamedTuple):

@@ -87,6 +87,7 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
         w.since[d],
         w.born[d],
         w.serial[d],
+        w.carry[d],
     )
 
 
@@ -278,7 +279,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             depart(batch, cache, s, now)
             plan = schedule(q, rules, batch, cache, s, own_log, reach[d], times, now, start, s.step, late)
             keep(ranks.plan[d], plan)
-            every += plan.decodes + plan.chunks.tokens
+            every += plan.decodes * rules.width + plan.chunks.tokens
             running += s.running
         if running == 0 and now < start:  # no room before the step that runs ends
             for d in range(low, high):
@@ -288,7 +289,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         dt = np.int64(0)
         for d in range(low, high):
             plan = kept(ranks.plan[d])
-            own = plan.decodes + plan.chunks.tokens
+            own = plan.decodes * rules.width + plan.chunks.tokens
             if own == 0 and every > 0:
                 continue
             if ranks.together:

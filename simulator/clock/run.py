@@ -141,6 +141,8 @@ def run_clock(
         patient=load.patient,
         hostile_stops=stop_when_hostile,
         ahead=limits.ahead,
+        width=1 + limits.drafts,
+        rate=1.0 + limits.acceptance * limits.drafts,
     )
     queue, clients = filled()
     if limits.lanes > 1:
@@ -176,11 +178,11 @@ def _ordered(run: ClockRun, order: np.ndarray | None, clients: Clients) -> Clock
 
 
 def _may_be_fast(load: Load, q: Queue) -> bool:
-    """True if nothing rules out the fast clock: no horizon, regular prompts, no client in the queue that gives up.
+    """True if nothing rules out the fast clock: no horizon, regular prompts, no drafts, no client that gives up.
 
     The last is not known before a run with clients; see `_somebody_leaves`.
     """
-    if load.limits.horizon_us != NEVER or load.chains or not (load.ample or load.regular):
+    if load.limits.horizon_us != NEVER or load.limits.drafts or load.chains or not (load.ample or load.regular):
         return False
     return load.patient or bool(load.clients) or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
 
@@ -332,8 +334,9 @@ def _unused(load: Load, q: Queue, cl: Clients, rules: Rules) -> tuple[Exact, Cac
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
     widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
     small = ("order", "who", "progress", "goal", "granted", "spare", "held", "left")
-    places = {name: np.zeros(most, np.int32) for name in small}
+    places: dict[str, np.ndarray] = {name: np.zeros(most, np.int32) for name in small}
     places |= {name: np.zeros(most, np.int64) for name in ("since", "born", "serial")}
+    places["carry"] = np.zeros(most)
     work = Exact(
         outcome=np.zeros(n, np.int8),
         region=np.full(n, -1, np.int64),

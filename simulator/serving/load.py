@@ -39,6 +39,8 @@ class EngineLimits:
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
     ahead: bool = False  # a step is composed as the one before begins (clock/exact.py); the host never does so
+    drafts: int = 0  # tokens that speculative decoding drafts for a decode in a step
+    acceptance: float = 0.0  # the share of these that are accepted
 
     @property
     def lanes(self) -> int:
@@ -264,4 +266,6 @@ def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
         ahead=bool(facts["async_scheduling"]) and engine.pipeline_parallel == 1 and not host_rules,
+        drafts=engine.num_speculative_tokens,
+        acceptance=engine.speculative_acceptance or 0.0,
     )

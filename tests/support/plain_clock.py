@@ -7,6 +7,7 @@ clocks but the evaluation of a program's text. Section numbers are that document
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ FACTS = {
     "attention_us_per_pair": 0.0003,
     "logits_us_per_row": 1.3,
     "allreduce_us_per_token": 0.2,
+    "draft_tokens": 0.0,
     "cudagraph_capture_max": 512.0,
     "graph_decode": 1.0,
     "graph_mixed": 1.0,
@@ -64,6 +66,7 @@ class Request:
     progress: int = 0
     new: int = 0
     computed: int = 0
+    carry: float = 0.0
     itl: list[tuple[int, int]] = field(default_factory=list)  # (step, duration)
     first: int | None = None
     first_flag: bool = False
@@ -109,7 +112,8 @@ class Cache:
 
     def allocate(self, r: Request, start: int, end: int, cached: list[Block]) -> bool:  # 5.3
         prefill = r.progress < len(r.tokens)
-        new: list[object] = r.tokens[start:end] if prefill else [("answer", start - len(r.tokens))]
+        size = len(r.tokens)
+        new: list[object] = r.tokens[start:end] if prefill else [("answer", i - size) for i in range(start, end)]
         blocks = self.table.get(r, [])
         room = self.size - len(blocks[-1].tokens) if blocks else 0
         if prefill:
@@ -117,7 +121,7 @@ class Cache:
             idle = sum(b.references == 0 for b in cached)
             if -(-extra // self.size) + idle > len(self.free):
                 return False
-        elif not self.free and room == 0:
+        elif -(-(len(new) - room) // self.size) > len(self.free):
             return False
         while new:
             if r not in self.table:
@@ -309,6 +313,11 @@ class Host:
     def _part(self, want: int) -> int:
         return min(want, self.limits.threshold) if self.limits.threshold > 0 else want
 
+    def _emitted(self, r: Request, positions: int) -> int:
+        """Tokens that a decode emits: by the mean acceptance, with what is left over of earlier steps."""
+        wanted = math.floor(r.carry + (1.0 + self.limits.acceptance * self.limits.drafts))
+        return min(max(wanted, 1), positions, len(r.tokens) + r.output - 1 - r.progress)
+
     def _step(self, now: int) -> None:  # 4
         if not self.running and not self.waiting:
             self.pending = False
@@ -326,12 +335,15 @@ class Host:
         while i < len(self.running) and left > 0:  # 4.2
             r = self.running[i]
             prefill = r.progress < len(r.tokens)
-            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else 1
+            positions = min(1 + limits.drafts, left)
+            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else self._emitted(r, positions)
             if not self._reserve(r, n):
                 break
+            if not prefill:
+                r.carry = max(r.carry + (1.0 + limits.acceptance * limits.drafts - n), 0.0)
             r.new = n
             r.computed += n
-            left -= n
+            left -= n if prefill else positions
             i += 1
         while self._seated() < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
             r = self.waiting[0]
@@ -360,7 +372,7 @@ class Host:
             if r.progress < len(r.tokens):
                 r.progress = r.computed
             elif r.new > 0:
-                r.progress += 1
+                r.progress += r.new
                 r.itl.append((self.steps, dt))
             if r.progress == len(r.tokens) and not r.first_flag:
                 r.first_flag, r.first = True, now + dt
@@ -392,6 +404,7 @@ class Host:
             self.evicted = True
             victim = self.running.pop()
             victim.state, victim.progress, victim.itl, victim.first_flag = "waiting", 0, [], False
+            victim.carry = 0.0
             self.cache.release(victim)
             self.waiting.insert(0, victim)
             self.preemptions += 1
