@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluator.metrics import WAITING, components_ms, observe, run_means_ms
+from evaluator.metrics import WAITING, components_ms, observe, queued_ms, run_means_ms
 from evaluator.score import Prediction, ScoreSet, score_set
 from simulator.clock.replay import replay_all
 from simulator.common.records import stored
@@ -110,7 +110,7 @@ def figure_of(run: Observation | None, figure: str) -> float | None:
 
 def waiting_share(prediction: Prediction) -> float:
     """The share of the mean E2E in the queue; 0 if no request completes."""
-    return _share(prediction.components["waiting"], figure_of(prediction.predicted.summary, "e2e"))
+    return _share(queued_ms(prediction.components), figure_of(prediction.predicted.summary, "e2e"))
 
 
 def _share(waiting_ms: float, mean_ms: float | None) -> float:
@@ -156,7 +156,7 @@ def _outcomes(program: Program, data: ScoreSet, last_stage: bool) -> list[tuple[
         [replay] = replay_all([load], every.at(i))
         stage = replay.requests.stage
         rows = rows_by_stage(stage, len(e.workload.stages))[-1] if last_stage else np.flatnonzero(stage >= 0)
-        found.append((observe(replay, rows), _share(components_ms(replay)["waiting"], run_means_ms(replay)[0])))
+        found.append((observe(replay, rows), _share(queued_ms(components_ms(replay)), run_means_ms(replay)[0])))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from simulator.serving.trace import rows_by_stage
 
 LATENCIES = ("e2e_ms", "ttft_ms", "itl_ms")
 PARTS = ("queueing", "waiting", "prefill_steps", "decode_steps", "per_token", "completion")
+POOL_PARTS = ("transfer", "decode_waiting")  # between separate pools for prefill and decode
 US_PER_MS = 1e3
 UNCACHED_PERCENTILE = 95  # see step_tokens
 WAITING = 0.05  # share of the mean E2E in the queue above which it may grow: twice that of the fullest calm run shipped
@@ -85,19 +86,15 @@ def _stage_sums(stage, done, arrival, first, decode, output, token, completion, 
 
 
 def components_ms(replay: Replay) -> dict[str, float]:
-    """Mean E2E of a request split into PARTS, in ms; the parts add up to the mean E2E."""
+    """Mean E2E of a request split into PARTS, and POOL_PARTS of separate pools, in ms; they add up to the mean E2E."""
     done = replay.completed & (replay.requests.stage >= 0)
     n = max(int(done.sum()), 1)
-    tokens = replay.requests.output_len[done].sum(dtype=np.int64)
-    totals = (
-        replay.queueing_us[done].sum(),
-        replay.waiting_us[done].sum(),
-        replay.prefill_us[done].sum(),
-        replay.decode_us[done].sum(),
-        replay.token_us * tokens,
-        replay.completion_us * done.sum(),
-    )
-    return {part: float(total) / n / 1e3 for part, total in zip(PARTS, totals, strict=True)}
+    return {part: float(us[done].sum()) / n / 1e3 for part, us in replay.parts_us.items()}
+
+
+def queued_ms(components: Mapping[str, float]) -> float:
+    """The time in queues among the parts of the E2E."""
+    return components["waiting"] + components.get("decode_waiting", 0.0)
 
 
 def queue_grows(replays: Sequence[Replay], stages: int) -> bool:
@@ -129,7 +126,7 @@ def grows(replays: Sequence[Replay], rows: Sequence[np.ndarray]) -> bool:
         arrivals, instant = np.unique(r.requests.arrival_us[done], return_inverse=True)
         second = 2 * instant > len(arrivals) - 1
         held_us = (r.requests.arrival_us - r.load.requests.arrival_us)[done]
-        waits_us = r.waiting_us[done] + held_us
+        waits_us = r.queued_us[done] + held_us
         halves[0].append(waits_us[~second])
         halves[1].append(waits_us[second])
         e2e_us += float((r.e2e_us[done] + held_us).sum())
@@ -153,14 +150,14 @@ def step_tokens(replay: Replay) -> int:
     new = new_tokens(replay)[replay.completed]
     if not len(new):
         return 0
-    limits = replay.load.limits
+    limits = replay.load.prompt_limits
     most = min(limits.budget, limits.threshold) if limits.threshold else limits.budget
     return min(int(np.percentile(new, UNCACHED_PERCENTILE, method="lower")), most)
 
 
 def evicted(replay: Replay) -> int:
     """The number of requests that compute a cached block or more again: an earlier request with their prompt had it."""
-    if not replay.load.limits.caching:
+    if not replay.load.prompt_limits.caching:
         return 0
     prompt, inputs = replay.requests.prompt, replay.requests.input_len.astype(np.int64)
     rows = np.flatnonzero(prompt >= 0)

@@ -25,7 +25,7 @@ from evaluator.metrics import (
 from evaluator.requests import Singles, singles
 from evaluator.throughput import NOTHING, Served, served
 from simulator.clock.bind import BoundAll, Deployments, deployments_in_order
-from simulator.clock.replay import Replay, replay_all
+from simulator.clock.replay import PoolReplay, Replay, replay_all
 from simulator.language.ir import Program
 from simulator.language.opcodes import Code, assemble
 from simulator.serving.experiment import Experiment
@@ -61,8 +61,9 @@ class Prediction:
 
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
-    (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again. queue_grows: see metrics.queue_grows. served:
+    (workload.late_requests), `uncached` tokens (metrics.step_tokens),
+    requests whose prompt was `evicted` from the cache and computed again, and requests that a decode pool `dropped`
+    for want of KV blocks. queue_grows: see metrics.queue_grows. served:
     requests and tokens per second.
     singles: the errors of single requests, for a trace that has their latencies.
     """
@@ -77,6 +78,7 @@ class Prediction:
     late: int = 0
     uncached: int = 0
     evicted: int = 0
+    dropped: int = 0
     queue_grows: bool = False
     served: Served = NOTHING
     singles: Singles | None = None
@@ -125,6 +127,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         late=_mean_count(late_requests(experiment.workload, r.requests) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
+        dropped=_mean_count(int(r.pools.dropped.sum()) if isinstance(r, PoolReplay) else 0 for r in replays),
         queue_grows=queue_grows(replays, count),
         served=served(experiment.workload, replays),
         singles=_singles(experiment, replays) if of_requests else None,

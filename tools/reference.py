@@ -243,6 +243,8 @@ def experiment_keys() -> list[str]:
     return [
         *file_keys.EXPERIMENT,
         *(f"engine.{name}" for name in SETTINGS),
+        *(f"{pool}.{key}" for pool in file_keys.POOLS[:2] for key in file_keys.POOL),
+        *(f"transfer.{key}" for key in file_keys.TRANSFER),
         *(f"workload.{key}" for key in workload),
         *(f"observed.{key}" for key in ("summary", "stages", *figures)),
         *(f"hardware.{key}" for key in gpu.GPU_KEYS),

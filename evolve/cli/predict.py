@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -38,7 +39,8 @@ from evolve.run.data import part
 from simulator.common.errors import InputError
 from simulator.serving.engine import Setting
 from simulator.serving.experiment import deploy
-from simulator.serving.limits import MOST_RATE, MOST_REQUESTS, MOST_TOKENS, MOST_USERS
+from simulator.serving.limits import MOST_GPUS, MOST_RATE, MOST_REQUESTS, MOST_TOKENS, MOST_USERS
+from simulator.serving.pools import Pool, Pools
 from simulator.serving.spec import DURATION_S, REQUESTS, WARMUP, Spec
 from simulator.serving.splits import SPLITS
 
@@ -68,9 +70,16 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     if missing := ", ".join(name for name, value in needed.items() if not value):
         rates = "" if needed["--rate"] else " (or --concurrency, --sweep rate=FIRST:LAST:STEP, or --load)"
         raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
+    prefill, decode = given["--prefill"], given["--decode"]
+    if axes.prefill or axes.decode or axes.gpus:
+        prefill, decode = prefill or 1, decode or 1
     model, hardware, _, prompt_len, output_len = needed.values()
     load = {"prompt_len": prompt_len, "output_len": output_len, "concurrency": users, "requests": requests}
-    return Spec.of(model, hardware, rate_rps, tp=tp, **load, **given["--engine"] or {})
+    spec = Spec.of(model, hardware, rate_rps, tp=tp, **load, **given["--engine"] or {})
+    if not (prefill or decode):
+        return spec
+    first, second = (Pool(count, spec.engine) if count else None for count in (prefill, decode))
+    return replace(spec, pools=Pools(first, second))
 
 
 @click.command()
@@ -107,6 +116,18 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
 )
 @click.option("--output-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Answer length.")
 @click.option(
+    "--prefill",
+    type=click.IntRange(1, MOST_GPUS),
+    metavar="INSTANCES",
+    help="Separate pools: instances that compute prompts. Alone: what becomes of prompts there.",
+)
+@click.option(
+    "--decode",
+    type=click.IntRange(1, MOST_GPUS),
+    metavar="INSTANCES",
+    help="Separate pools: instances that decode. Alone: prompts come computed.",
+)
+@click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
 @click.option(
@@ -122,8 +143,8 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     metavar="KEY=VALUES",
     multiple=True,
     help="Predict every combination of these values, FIRST:LAST:STEP or A,B,C, of rate (requests/s) or concurrency "
-    "(clients), hardware, tp, data_parallel, expert_parallel, max_num_seqs, max_num_batched_tokens or weights "
-    "(repeatable).",
+    "(clients), hardware, tp, data_parallel, expert_parallel, max_num_seqs, max_num_batched_tokens, weights, or of "
+    "separate pools prefill, decode or gpus: all splits of so many (repeatable).",
 )
 @list_option(
     "--slo",
@@ -158,6 +179,8 @@ def predict(
     requests: int | None,
     prompt_len: int | None,
     output_len: int | None,
+    prefill: int | None,
+    decode: int | None,
     seeds: int,
     named_part: str | None,
     sweeps: tuple[str, ...],
@@ -196,6 +219,7 @@ def predict(
     evolve predict champion --experiments closed.yaml --sweep concurrency=1,4,16,64
     evolve predict champion --experiments moe.yaml --load 20 --sweep tp=1,8 --sweep data_parallel=1,8
     evolve predict champion --experiments plan.yaml --load 60 --slo ttft_p99=500ms --sweep hardware=H100,A100-SXM-80GB
+    evolve predict champion --experiments pools.yaml --sweep gpus=8 --sweep rate=5:40:5 --slo ttft_p99=500ms
     """
     source = load(program, caps)
     arrival_seeds = range(1, seeds + 1)
@@ -213,7 +237,7 @@ def predict(
     described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
     described |= {"--engine": settings or None}
     described |= {"--concurrency": concurrency, "--requests": requests}
-    described |= {"--prompt-len": prompt_len, "--output-len": output_len}
+    described |= {"--prompt-len": prompt_len, "--output-len": output_len, "--prefill": prefill, "--decode": decode}
     if (experiments or ids) and any(value is not None for value in described.values()):
         raise InputError(
             "--experiments and --id name experiments, and the other options describe one. Leave out "

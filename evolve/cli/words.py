@@ -6,9 +6,10 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 
 WORDS = """
 predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --engine=ANY...
-    --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --seeds=ANY
-    --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE --parquet=FILE
-    --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --prefill=ANY --decode=ANY
+    --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE
+    --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+    --explain
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain

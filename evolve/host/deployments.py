@@ -17,7 +17,11 @@ from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
+    """An experiment's deployment. Raises InputError for separate pools, of which the host asks each."""
     e, engine = experiment, experiment.engine
+    if e.pools:
+        problem = "cannot bake in two pools: the host has a latency model for each"
+        raise InputError(f"experiment {e.id!r}: {problem}. Give each pool's engine as an experiment of its own")
     version, threshold = engine.version or "", engine.long_prefill_token_threshold
     names = model_names(e.model), gpu_names(e.hardware)
     return Deployment(e.id, e.facts, e.model, e.hardware, version, threshold, model_names=names[0], gpu_names=names[1])

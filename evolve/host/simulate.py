@@ -151,6 +151,9 @@ def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
 
 def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWork:
     """An experiment's requests with arrival seed `seed`, timed by a program."""
+    if experiment.pools:
+        problem = "cannot simulate separate pools as one instance of the host"
+        raise InputError(f"experiment {experiment.id!r}: {problem}: use `evolve predict`")
     program = program_for(source)
     load = load_of(experiment, seed, host_rules=True)
     bound = bind(assemble(program), program.theta, experiment.facts)

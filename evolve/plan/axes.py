@@ -14,17 +14,21 @@ from simulator.serving import limits
 from simulator.serving.engine import LARGEST, STANDARD, WEIGHTS, Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import hardware_table
+from simulator.serving.pools import Pools
 from simulator.serving.workload import mean_rate
 
 # A swept setting of the engine: its key here, and its name in an experiments file.
 SAME = ("data_parallel", "expert_parallel", "max_num_seqs", "max_num_batched_tokens")
 ENGINE = {"tp": "tensor_parallel", **{name: name for name in SAME}}
 LOADS = ("rate", "concurrency")  # of which a sweep varies one
-KEYS = (*LOADS, "hardware", *ENGINE, "weights")  # weights: `quantization` of the engine
+POOLS = ("prefill", "decode")  # instances of separate pools
+SPLITS = "gpus"  # of which separate pools get all that they can, in every split
+KEYS = (*LOADS, "hardware", *ENGINE, "weights", *POOLS, SPLITS)  # weights: `quantization` of the engine
 MOST = {
     "rate": limits.MOST_RATE,
     "concurrency": limits.MOST_USERS,
     **{key: LARGEST[name] for key, name in ENGINE.items()},
+    **dict.fromkeys((*POOLS, SPLITS), limits.MOST_GPUS),
 }
 MOST_VALUES = 1000  # of a key
 MOST_COMBINATIONS = 10_000  # of an experiment
@@ -35,6 +39,7 @@ class Setting:
     """One combination. `rate`: requests/s, `concurrency`: clients of a closed load; None for the experiment's own load.
 
     `hardware`: the name of the GPU. `weights`: the type that the engine makes of the checkpoint's; None: its own.
+    `prefill`, `decode`: instances of separate pools, one of the first with `prefill_gpus`; None: no pools.
     """
 
     rate: float | None
@@ -47,10 +52,14 @@ class Setting:
     max_num_batched_tokens: int
     weights: str | None = None
     stages: int = 1  # of a pipeline
+    prefill: int | None = None
+    decode: int | None = None
+    prefill_gpus: int = 0
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.data_parallel * self.stages
+        instances = 1 if self.decode is None else self.decode
+        return self.tp * self.data_parallel * self.stages * instances + self.prefill_gpus * (self.prefill or 0)
 
     @property
     def level(self) -> float | None:
@@ -59,8 +68,9 @@ class Setting:
 
     @property
     def deployed(self) -> dict[str, str | int | None]:
-        """The GPU and the settings of the engine by key."""
-        return {key: getattr(self, key) for key in ("hardware", *ENGINE, "weights")}
+        """The GPU and the settings of the engine by key, and the instances of separate pools."""
+        pools = () if self.decode is None else POOLS
+        return {key: getattr(self, key) for key in ("hardware", *ENGINE, "weights", *pools)}
 
     def label(self, experiment: str, keys: Sequence[str]) -> str:
         """The experiment with the values of these keys, as in `chat, H200-SXM-141GB, tp 2`."""
@@ -87,6 +97,9 @@ class Axes:
     max_num_seqs: tuple[int, ...] = ()
     max_num_batched_tokens: tuple[int, ...] = ()
     weights: tuple[str, ...] = ()
+    prefill: tuple[int, ...] = ()
+    decode: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
 
     @property
     def values(self) -> Mapping[str, tuple[float, ...] | tuple[str, ...]]:
@@ -95,8 +108,9 @@ class Axes:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The varied keys besides the load."""
-        return tuple(key for key in self.values if key not in LOADS)
+        """The varied keys besides the load; of GPUs that are split, those of the pools."""
+        varied = [key for key in self.values if key not in (*LOADS, SPLITS)]
+        return (*varied, *POOLS) if self.gpus else tuple(varied)
 
     @property
     def load(self) -> str:
@@ -114,16 +128,29 @@ class Axes:
             return setting
         return replace(setting, concurrency=int(level)) if self.concurrency else replace(setting, rate=level)
 
-    def settings(self, hardware: str, engine: Engine) -> Iterator[Setting]:
+    def settings(self, hardware: str, engine: Engine, pools: Pools | None = None) -> Iterator[Setting]:
         """Every combination of the other keys; keys that are not varied have the values of a deployment, its GPU and
-        its engine, whose experts go on over all GPUs."""
+        its engine, whose experts go on over all GPUs, or its pools."""
         every = (getattr(self, key) or (getattr(engine, name),) for key, name in ENGINE.items())
         weights = self.weights or (engine.quantization,)
         for values in product(self.hardware or (hardware,), *every, weights):
             setting = replace(Setting(None, None, *values), stages=engine.pipeline_parallel)
             if engine.expert_parallel > 1 and not self.expert_parallel:
                 setting = replace(setting, expert_parallel=setting.tp * setting.data_parallel)
-            yield setting
+            yield from (in_pools(setting, pools.of(*split)) for split in self._splits(pools)) if pools else (setting,)
+
+    def _splits(self, pools: Pools) -> Iterator[tuple[int, int]]:
+        """The instances of prefill and decode. Of GPUs none are left over that would make another instance."""
+        prefill, decode = pools.instances
+        if not self.gpus:
+            yield from product(self.prefill or (prefill,), self.decode or (decode,))
+            return
+        each, other = (pool.engine.gpus if pool else 0 for pool in (pools.prefill, pools.decode))
+        for count in self.gpus:
+            for x in range(1, (count - other) // each + 1 if each and other else 1):
+                y, left = divmod(count - x * each, other)
+                if left < each:
+                    yield x, y
 
 
 def setting_of(experiment: Experiment) -> Setting:
@@ -132,7 +159,18 @@ def setting_of(experiment: Experiment) -> Setting:
     engine = (getattr(experiment.engine, name) for name in (*ENGINE.values(), "quantization"))
     users = max(stage.users or 0 for stage in workload.stages) or None
     stages = experiment.engine.pipeline_parallel
-    return replace(Setting(mean_rate(workload), users, experiment.hardware, *engine), stages=stages)
+    setting = replace(Setting(mean_rate(workload), users, experiment.hardware, *engine), stages=stages)
+    return in_pools(setting, experiment.pools) if experiment.pools else setting
+
+
+def in_pools(setting: Setting, pools: Pools) -> Setting:
+    """The setting with these pools; its engine is that of the one that decodes, or of the one there is."""
+    main = pools.decode or pools.prefill
+    assert main, "one is given"
+    engine = {key: getattr(main.engine, name) for key, name in ENGINE.items()}
+    prefill, decode = pools.instances
+    setting = replace(setting, **engine, stages=main.engine.pipeline_parallel, prefill=prefill, decode=decode)
+    return replace(setting, prefill_gpus=pools.prefill.engine.gpus if pools.prefill else 0)
 
 
 def figure(value: float) -> str:
@@ -183,9 +221,11 @@ def axes_of(given: Mapping[str, str | Sequence[object]], where: str) -> Axes:
             weights = _weights(every, place)
         else:
             numbers[key] = _numbers(key, every, place)
-    users, *engine = (tuple(map(int, numbers.get(key, ()))) for key in ("concurrency", *ENGINE))
-    whole = dict(zip(ENGINE, engine, strict=True))
+    users, *engine = (tuple(map(int, numbers.get(key, ()))) for key in ("concurrency", *ENGINE, *POOLS, SPLITS))
+    whole = dict(zip((*ENGINE, *POOLS, SPLITS), engine, strict=True))
     axes = Axes(numbers.get("rate", ()), users, gpus, weights=weights, **whole)
+    if axes.gpus and (axes.prefill or axes.decode):
+        raise InputError(f"{where}{SPLITS}: splits all GPUs, so prefill and decode follow: leave them out")
     if axes.rate and axes.concurrency:
         raise InputError(f"{where}rate and concurrency exclude each other: vary one of them")
     combinations = max(len(axes.levels), 1) * sum(1 for _ in axes.settings("", STANDARD))

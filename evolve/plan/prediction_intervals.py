@@ -55,6 +55,7 @@ def unlike(record: Record, e: Experiment, prediction: Prediction) -> list[str]:
         (f"{weights(e)} weights", all(weights(e) not in (ranges.weights or ()) for ranges in fitted)),
         ("latent attention", has_latent_attention(e.facts)),
         ("windows", bool(e.facts["window"])),
+        ("separate pools", e.pools is not None),
         ("experts", all(bool(e.facts["is_moe"]) not in (r.mixture_of_experts or ()) for r in fitted)),
     )
     return [kind for kind, is_new in kinds if is_new]

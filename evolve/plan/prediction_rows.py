@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from evaluator.intervals import LEVELS, STATISTICS
-from evaluator.metrics import LATENCIES, PARTS
+from evaluator.metrics import LATENCIES, PARTS, POOL_PARTS
 from evolve.output.columns import Column, flag, number, several, text, whole
 from evolve.plan.forecast import Forecast, ObservedErrors
 from simulator.serving.experiment import Experiment
@@ -28,6 +28,8 @@ PREDICTED_PARTS = {
     "decode_steps": "in steps that decode",
     "per_token": "after the steps, by the time per output token",
     "completion": "at completion",
+    "transfer": "from the pool that prefills to the one that decodes; missing: no pools",
+    "decode_waiting": "in the queue of the pool that decodes, and after preemptions; missing: no pools",
 }
 
 
@@ -82,6 +84,10 @@ SETTING: tuple[Column, ...] = (
     whole("max_num_seqs", "most requests in a batch"),
     whole("max_num_batched_tokens", "most new tokens in a step"),
     text("weights", "type that the engine makes of the checkpoint's weights; missing: the checkpoint's own"),
+    whole(
+        "prefill", "instances of the pool that prefills, whose engine is not among these settings; missing: no pools"
+    ),
+    whole("decode", "instances of the pool that decodes; missing: no pools"),
 )
 
 PREDICTIONS = (
@@ -99,7 +105,10 @@ PREDICTIONS = (
     *_bands(),
     text("intervals_of", "the held-out runs whose errors make the intervals: inside, outside or saturated"),
     number("saturated_share", "share of near-optimal programs under which over 5 % of the E2E is spent in the queue"),
-    *(number(f"{part}_ms", f"predicted part of the mean E2E: {PREDICTED_PARTS[part]}") for part in PARTS),
+    *(
+        number(f"{part}_ms", f"predicted part of the mean E2E: {PREDICTED_PARTS[part]}")
+        for part in (*PARTS, *POOL_PARTS)
+    ),
     *(
         number(f"observed_{part}_ms", f"observed part of the mean E2E: {OBSERVED_PARTS[part]}")
         for part in OBSERVED_PARTS

@@ -71,6 +71,9 @@ class _Subject:
 
 def sensitivity(source: Source, specs: Sequence[Spec], seeds: Sequence[int], line: Line) -> Sensitivities:
     """`sensitivities`, and the warnings about them."""
+    for spec in specs:
+        if spec.pools:
+            raise InputError(f"{spec.where}: cannot turn settings of separate pools: choose others with --id")
     experiments = [deploy(spec) for spec in specs]
     return Sensitivities(
         name=source.name,

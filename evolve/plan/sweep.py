@@ -140,7 +140,8 @@ def sweep(
     ensemble = trust.programs if trust else ()
     question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, ensemble)
     asked = [_as_asked(spec) for spec in specs]
-    pairs = [(s, setting) for s, e in zip(specs, asked, strict=True) for setting in axes.settings(s.gpu.name, e.engine)]
+    each = zip(specs, asked, strict=True)
+    pairs = [(s, setting) for s, e in each for setting in axes.settings(s.gpu.name, e.engine, e.pools)]
     deployments = [_deployment(question, *pair) for pair in pairs]
     built = [d.built for d in deployments if isinstance(d, _Deployment)]
     loads = [spec.workload for spec in specs]
@@ -155,6 +156,9 @@ def sweep(
             blocks.append(Block(spec.id, spec.model.name, setting, tuple(rows), drawn, stages))
     finally:
         line.close()
+    if axes.gpus:
+        order = [spec.id for spec in specs]
+        blocks.sort(key=lambda block: (order.index(block.experiment), *block.rank))
     return Sweep(
         name=source.name,
         program=program,
@@ -188,6 +192,8 @@ def _check_loads(specs: Sequence[Spec], axes: Axes, load_rps: float | None) -> N
         if rates and closed:
             remedy = "vary concurrency" if axes.rate else "--load shares a rate: give the experiment one"
             raise InputError(f"{where}: its clients wait for answers, so it has no rate: {remedy}")
+        if (axes.prefill or axes.decode or axes.gpus) and not (spec.pools and all(spec.pools.instances)):
+            raise InputError(f"{where}: has no separate pools: give it prefill and decode, or vary other keys")
         if axes.concurrency and not closed:
             raise InputError(f"{where}: has a rate and no concurrency: give it concurrency and requests, or vary rate")
         if not rates:
@@ -212,6 +218,8 @@ def _deployment(question: _Question, spec: Spec, setting: Setting) -> _Deploymen
     where = setting.label(spec.id, axes.others)
     try:
         labelled = replace(spec, where=where)
+        if spec.pools and setting.prefill is not None and setting.decode is not None:
+            labelled = replace(labelled, pools=spec.pools.of(setting.prefill, setting.decode))
         built = deploy(labelled.vary(hardware=setting.hardware if axes.hardware else None, **varied))
         bound = bind(question.code, question.program.theta, built.facts)
     except InputError as error:  # no engine runs it, or the program reads measured kernels that its GPU does not have

@@ -96,9 +96,10 @@ def _missed(run: Observation | None, growing: bool, limits: Sequence[SloLimit]) 
 
 def _most_running(replay: Replay) -> int:
     """The most requests in a batch at once."""
-    done = replay.completed
-    began_us = (replay.requests.arrival_us + replay.queueing_us + replay.waiting_us)[done]
-    ended_us = began_us + (replay.prefill_us + replay.decode_us)[done]
+    return max(_most_at_once(*batch) for batch in replay.batches)
+
+
+def _most_at_once(began_us: np.ndarray, ended_us: np.ndarray) -> int:
     # of a step that ends one request and begins another, the end counts first
     times = np.concatenate([ended_us, began_us])
     steps = np.repeat([-1, 1], [len(ended_us), len(began_us)])

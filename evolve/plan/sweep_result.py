@@ -126,6 +126,17 @@ class Block:
         return [(row.setting, row.figures) for row in self.rows if row.figures]
 
     @property
+    def rank(self) -> tuple[float, ...]:
+        """Ascending from the best: by the last load that holds; of a load that is not varied by whether it holds, then
+        by its goodput or what completes. Deployments with fewer GPUs come first among equal ones."""
+        knee, last = self.knee, self.predicted[-1][1] if self.predicted else None
+        held = (knee.holds_up_to or 0.0) if knee else float(bool(last and not last.fails))
+        good = 0.0
+        if last:
+            good = last.completed_rps if last.goodput_rps is None else last.goodput_rps
+        return -float(last is not None), -held, -good, self.setting.gpus
+
+    @property
     def gpus_every_stage(self) -> int | None:
         """The fewest GPUs with which everything holds in every stage; None if there are none, or only one stage."""
         return self.by_stage.every * self.setting.gpus if self.by_stage and self.by_stage.every else None

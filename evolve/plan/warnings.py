@@ -23,12 +23,12 @@ from simulator.language.opcodes import assemble
 from simulator.schema import READABLE
 from simulator.serving.experiment import Experiment
 from simulator.serving.observations import CLEAN, Observation
+from simulator.serving.pools import NODE
 from simulator.serving.workload import Profile, duration_s, is_recorded
 
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
 SOON = 0.05  # share of turns before the answer to the one before from which on it is mentioned
-SERVER = 8  # GPUs that the largest common servers have
 LATE = 0.05  # share of requests after the last stage from which on the rate is too low to be left unsaid
 
 # The names of the ranges of evolve.run.beyond.factors in a sentence.
@@ -65,6 +65,11 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     total = requests_of(prediction)
     if prediction.refused:
         lines.append(f"{prediction.refused} of {total} requests are longer than max_model_len and were refused")
+    if prediction.dropped:
+        lines.append(
+            f"the decode pool drops {prediction.dropped} of {total} requests, whose prompts find no KV blocks: give it "
+            "more instances, or GPUs"
+        )
     if prediction.gave_up:
         after = f"after {experiment.workload.timeout_s:g} s"
         text = f"clients give up {prediction.gave_up} of {total} requests {after}"
@@ -84,9 +89,9 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if queue:
         lines.append(f"the program predicts a {queue}; `--sweep rate=...` says what one replica serves")
     lines += never_starts(experiment.facts)
-    if (gpus := experiment.engine.gpus) > SERVER:
+    if (gpus := experiment.engine.gpus) > NODE:
         link = "the slower link between servers is not modelled"
-        lines.append(f"{gpus} GPUs: most servers have at most {SERVER} GPUs, and {link}")
+        lines.append(f"{gpus} GPUs: most servers have at most {NODE} GPUs, and {link}")
     if (deployed := experiment.facts.deployed) and deployed.gpu.timed_on:
         kernels = f"its kernels are those of {deployed.gpu.tables}, scaled to the peaks of {experiment.hardware}"
         lines.append(f"{kernels}: where that could be compared, steps were up to 24 % off (docs/plan.md)")

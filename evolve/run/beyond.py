@@ -42,6 +42,7 @@ def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
         _switch("KV offload to CPU", engine.kv_cpu_offload, fitted.kv_cpu_offload),
         _switch("chunked prefill", engine.chunked_prefill, fitted.chunked_prefill),
         _switch("prefix caching", engine.prefix_caching, fitted.prefix_caching),
+        "prefill and decode on separate GPUs: no fitted run has that" if experiment.pools else "",
     )
     return [line for line in lines if line]
 

@@ -49,6 +49,9 @@ def fittable(experiments: Sequence[Experiment]) -> list[Experiment]:
     for e in experiments:
         if e.quality != CLEAN or e.observed is None:
             continue
+        if e.pools:
+            text = "prefill and decode have pools of their own, which is for predictions only"
+            raise InputError(f"experiment {e.id!r}: cannot be fitted: {text}. Leave it out, or its `observed`")
         if e.observed.summary is not None and not e.observed_stages:
             text = "which the fit of a run of several stages needs: give one entry per stage"
             raise InputError(f"experiment {e.id!r}: observed.stages is missing, {text}")

@@ -17,6 +17,7 @@ from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER
 
 UNFINISHED, COMPLETED, GAVE_UP = 0, 1, 2  # Exact.outcome
+DROPPED = 4  # no room for a transferred prompt, see transferred.py; 3 is of ranks.py
 FAR = 2**30  # more tokens, and more steps in one call, than any request has
 
 
@@ -24,7 +25,7 @@ class Exact(NamedTuple):
     """The state that the exact clock keeps between calls. Lengths in tokens, blocks are KV blocks."""
 
     # per request
-    outcome: Any  # UNFINISHED, COMPLETED or GAVE_UP
+    outcome: Any  # UNFINISHED, COMPLETED, GAVE_UP or DROPPED
     region: Any  # first key of a prompt that is sent once, -1 until its request is preempted
     # per group and per prompt
     group_key: Any  # first key of the group's blocks
@@ -229,7 +230,7 @@ def complete(q, rules, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-d
             continue
         r = w.who[i]
         s.context -= w.progress[i]
-        if q.output_len[r] > 0 and w.spare[i] == 0:
+        if w.progress[i] < q.input_len[r] + q.output_len[r] and w.spare[i] == 0:
             if c.counts[FREE] == 0:  # the host counts a failed allocation and completes the request all the same
                 s.failures += 1
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,7 @@ from simulator.common.jit import njit
 from simulator.language.opcodes import COMPLETION_TIME, OUTPUT_TOKEN_TIME, QUEUEING_TIME, REFERENCE, STEP_TIME, Code
 from simulator.schema import CURVES, DECODE_REQS, RAW_FIELDS
 from simulator.serving.experiment import Experiment
-from simulator.serving.facts import curve_of
+from simulator.serving.facts import curve_of, prefill_of
 
 REFERENCE_DECODES = 24  # the reference batch of s.reference_step_us: 24 decodes with PI = 0
 
@@ -84,10 +84,14 @@ def queueing_all(rows, low, high, request, slot, lengths, values, out):  # type:
 
 @dataclass(frozen=True)
 class Bound:
-    """Opcodes, and their value vector for one deployment and one set of constants."""
+    """Opcodes, and their value vector for one deployment and one set of constants.
+
+    `prefill`: bound to the pool that computes the prompts of this one, if another does.
+    """
 
     code: Code
     values: np.ndarray
+    prefill: Bound | None = None
 
     def step_us(self, raw: np.ndarray) -> float:
         """The step time in us, before truncation, for raw batch fields in the order of schema.RAW."""
@@ -140,10 +144,11 @@ class BoundAll:
 
     code: Code
     values: np.ndarray  # float64[deployments, slots]
+    prefills: Mapping[int, Bound] = field(default_factory=dict)  # of those with a pool of their own for prompts
 
     def at(self, i: int) -> Bound:
         """The opcodes bound to deployment `i` alone."""
-        return Bound(self.code, self.values[i])
+        return Bound(self.code, self.values[i], self.prefills.get(i))
 
     def steps_us(self, table: np.ndarray) -> np.ndarray:
         """float64[deployments, rows]: the step time in us, before truncation, of every row of float64[rows, RAW]."""
@@ -230,7 +235,14 @@ class Deployments:
 
     def bind(self, code: Code, theta: tuple[float, ...]) -> BoundAll:
         """`code` with constants `theta` on every deployment."""
-        return settled(code, np.array(theta, dtype=float), self.base(code))
+        every = settled(code, np.array(theta, dtype=float), self.base(code))
+        return replace(every, prefills={i: bind(code, theta, facts) for i, facts in self.prefills.items()})
+
+    @cached_property
+    def prefills(self) -> Mapping[int, Mapping[str, float]]:
+        """The facts of the pools that compute prompts for others, by the deployment whose prompts they compute."""
+        every = enumerate(self.facts.values())
+        return {i: prefill for i, facts in every if (prefill := prefill_of(facts)) is not None}
 
 
 def settled(code: Code, theta: np.ndarray, base: np.ndarray) -> BoundAll:
@@ -266,7 +278,8 @@ def bind(code: Code, theta: tuple[float, ...], facts: Mapping[str, float]) -> Bo
     v = base_values(code, facts)
     step_slot = code.results[STEP_TIME]
     settle(code.rows, code.static, code.step, code.raw, code.request, step_slot, np.array(theta, dtype=float), v)
-    return Bound(code, v)
+    prefill = prefill_of(facts)
+    return Bound(code, v, None if prefill is None else bind(code, theta, prefill))
 
 
 def ticks(x: float) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator.clock.batch import (
+    DROPPED,
     FAR,
     GAVE_UP,
     UNFINISHED,
@@ -35,6 +36,7 @@ from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.clients import end, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
+from simulator.clock.transferred import admit_transferred, first_tokens, next_transfer_us, reserve, unreserve
 from simulator.clock.vm import clamps, run, to_ticks
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER
@@ -277,7 +279,12 @@ def schedule(q, rules, w, c, s, log, reach, times, now, begin_us, k, late):  # t
     else:
         chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
     if not evicted and not defer:
-        chunks = admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks)
+        if rules.transferred:
+            chunks, decodes, context = admit_transferred(
+                q, rules, w, c, s, times, now, k, tokens_left, chunks, decodes, context
+            )
+        else:
+            chunks = admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks)
         s.saturated = s.waiting > 0
     return Plan(chunks, decodes, context, ahead, finished, reached)
 
@@ -326,6 +333,8 @@ def finish(q, rules, w, c, cl, s, times, plan, k, dt, end_us):  # type: ignore[n
     """4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions."""
     s.elapsed += dt
     s.free_us = end_us
+    if rules.transferred:
+        first_tokens(q, w, s, times, plan.ahead, end_us - dt, end_us)
     if plan.finished + advance(q, w, s, times, k, dt, end_us, plan.ahead) > 0:
         complete(q, rules, w, c, cl, s, times, end_us)
         if end_us <= rules.horizon_us:
@@ -381,6 +390,9 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             if sent < NEVER and sent <= min(now, rules.horizon_us):
                 send(cl, q, sent)
                 continue
+        if rules.transferred and next_transfer_us(q.transferred) <= min(now, rules.horizon_us, NEVER - 1):
+            reserve(q, rules, w, c)
+            continue
         if now == NEVER or now > rules.horizon_us:
             break
         if arrival == now or step == now:
@@ -388,8 +400,12 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
         if arrival == now:  # 3: queued
             r = s.tail
             s.tail += 1
+            if w.outcome[r] == DROPPED:
+                continue
             if not rules.patient and deadline_us[r] > 0 and deadline_us[r] <= now:
                 w.outcome[r] = GAVE_UP
+                if rules.transferred:
+                    unreserve(q, c, r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 continue
@@ -405,6 +421,8 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             if w.outcome[r] == UNFINISHED:  # the host skips the alarm of a completed request: no event, no time passes
                 s.last_us = max(s.last_us, now)
                 give_up(w, c, s, log, reach, r)
+                if rules.transferred:
+                    unreserve(q, c, r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if s.running == 0 and not s.pending and s.waiting > 0:
@@ -420,6 +438,9 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
         if s.running == 0 and now < start:  # no room before the step that runs ends
             s.step_us = start
             continue
+        if rules.transferred and s.running == 0 and c.counts[FREE] == 0 and min(quit_us, rules.horizon_us) == NEVER:
+            s.lone = first_waiting(w, s)  # those that wait hold all blocks, and nothing will free any
+            return STUCK
         dt = duration(q, rules, w, s, t, plan)
         if dt < 0:
             return HOSTILE
@@ -427,8 +448,10 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, plan.decodes, plan.reached
         finish(q, rules, w, c, cl, s, times, plan, k, dt, start + dt)
         s.step += 1
-        s.pending = 1 if s.running > 0 or s.waiting > 0 or rules.ahead else 0
+        s.pending = 1 if s.running > 0 or s.waiting > 0 or rules.busy or rules.ahead else 0
         s.step_us = start if rules.ahead else start + dt
+        if rules.transferred and s.tail < n:
+            s.alone = 0  # those to come may hold the blocks that it lacks
         if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
             return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:

@@ -32,6 +32,7 @@ class Queue(NamedTuple):
     piece_first: Any  # where a request's pieces begin in `piece`
     piece: Any
     piece_len: Any  # tokens
+    transferred: Any  # clock.transferred.Transferred: when the KV blocks of prompts that come computed are on their way
 
 
 class Rules(NamedTuple):
@@ -52,6 +53,8 @@ class Rules(NamedTuple):
     ahead: bool  # a step is composed as the one before begins
     width: int  # token positions of a decode in a step: with its drafts, which it verifies
     rate: float  # tokens that it emits in a step on average
+    transferred: bool  # prompts come computed
+    busy: bool  # see EngineLimits
 
 
 class Times(NamedTuple):

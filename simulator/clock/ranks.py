@@ -315,7 +315,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
                 return STUCK
         for d in range(low, high):
-            states[d].pending = 1 if left > 0 or rules.ahead else 0
+            states[d].pending = 1 if left > 0 or rules.busy or rules.ahead else 0
         if left == 0:
             tell(ranks, states, low, high)
             all_states.since_idle = 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from simulator.clock.bind import Bound, bind, ticks
+from simulator.clock.pools import PoolRun, run_pools
 from simulator.clock.run import ClockRun, HostileStep, run_clock
 from simulator.clock.steps import KnownSteps, steps_of
 from simulator.clock.vm import clamps
@@ -57,6 +58,29 @@ class Replay:
     def steps(self) -> int:
         return self.run.steps
 
+    @property
+    def parts_us(self) -> Mapping[str, np.ndarray]:
+        """The parts of the E2E; those of requests that were not completed count too where a part is a constant."""
+        return {
+            "queueing": self.queueing_us,
+            "waiting": self.waiting_us,
+            "prefill_steps": self.prefill_us,
+            "decode_steps": self.decode_us,
+            "per_token": self.token_us * self.requests.output_len.astype(np.int64),
+            "completion": np.full(len(self.requests), self.completion_us),
+        }
+
+    @property
+    def queued_us(self) -> np.ndarray:
+        """The time in queues."""
+        return self.waiting_us
+
+    @property
+    def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """When each completed request entered the batch, and when it left it, for each instance that answers."""
+        began = (self.requests.arrival_us + self.queueing_us + self.waiting_us)[self.completed]
+        yield began, began + (self.prefill_us + self.decode_us)[self.completed]
+
     def spread(self, values: np.ndarray) -> np.ndarray:
         """A column of `run` in order of arrival, 0 for requests that were refused."""
         if self.run.order is None:
@@ -104,6 +128,74 @@ class Replay:
         return self.spread(self.run.first_us)
 
 
+@dataclass(frozen=True)
+class PoolReplay(Replay):
+    """The replay of separate pools for prefill and decode.
+
+    Parts of the E2E: queueing, waiting for the prefill pool and prefill there, transfer, waiting for the decode pool
+    (all until the last admission), its steps, and the times per token and at completion. Times between tokens: the
+    steps of the decode pool over output_len - 1, the first of which is in the TTFT too, as in the host.
+    """
+
+    pools: PoolRun
+
+    @cached_property
+    def waiting_us(self) -> np.ndarray:
+        return np.where(self.completed, self.pools.start_us - self.requests.arrival_us - self.queueing_us, 0)
+
+    @cached_property
+    def prefill_us(self) -> np.ndarray:
+        return np.where(self.completed, self.pools.end_us - self.pools.start_us, 0)
+
+    @cached_property
+    def decode_waiting_us(self) -> np.ndarray:
+        return np.where(self.completed, self._admitted_us - self.pools.end_us - self.pools.transfer_us, 0)
+
+    @cached_property
+    def decode_us(self) -> np.ndarray:
+        return np.where(self.completed, self._first_us - self._admitted_us + self.run.decode_us, 0)
+
+    @cached_property
+    def e2e_us(self) -> np.ndarray:
+        return np.where(self.completed, sum(self.parts_us.values()), 0)
+
+    @cached_property
+    def itl_us(self) -> np.ndarray:
+        gaps, output = np.maximum(self.requests.output_len - 1, 1), self.requests.output_len
+        twice = np.where(self.pools.computed, self._first_us - self._admitted_us + self.token_us, 0)
+        return np.where((output > 1) & self.completed, (self.e2e_us - self.ttft_us + twice) / gaps, 0.0)
+
+    @property
+    def parts_us(self) -> Mapping[str, np.ndarray]:
+        output = self.requests.output_len.astype(np.int64)
+        tokens = np.maximum(np.where(self.pools.computed, output - 1, output), 1)
+        between = {"transfer": self.pools.transfer_us, "decode_waiting": self.decode_waiting_us}
+        after = {"per_token": self.token_us * tokens, "completion": np.where(output > 0, self.completion_us, 0)}
+        return {**super().parts_us, **between, **after}
+
+    @property
+    def queued_us(self) -> np.ndarray:
+        both: np.ndarray = self.waiting_us + self.decode_waiting_us
+        return both
+
+    @property
+    def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        limits = self.load.pools
+        assert limits is not None
+        count = limits.instances[1] or limits.instances[0]
+        for i in range(count):
+            done = self.completed[i::count]
+            began = self._admitted_us[i::count][done]
+            yield began, began + (self.decode_us if limits.decode else self.prefill_us)[i::count][done]
+
+    @cached_property
+    def _admitted_us(self) -> np.ndarray:
+        """The last admission to the decode pool; the end of all without one."""
+        limits = self.load.pools
+        admitted: np.ndarray = self.run.start_us if limits and limits.decode else self.pools.end_us
+        return admitted
+
+
 def replay(experiment: Experiment, program: Program, seed: int) -> Replay:
     """Replay the experiment's requests with arrival seed `seed` under the program's times.
 
@@ -137,7 +229,7 @@ def replay_bound(
     `steps`: step times that earlier replays of the same `bound` remember. Raises HostileStep if `stop_when_hostile`.
     """
     lengths, which = load.lengths
-    waits, clamped, offending = bound.queueing_ticks(lengths)
+    waits, clamped, offending = (bound.prefill or bound).queueing_ticks(lengths)
     overheads = bound.output_token_us(), bound.completion_us()
     for x in overheads:
         if clamps(x, 0):
@@ -146,6 +238,13 @@ def replay_bound(
         raise HostileStep(0, offending)
     queueing = np.broadcast_to(waits[0], which.shape) if (waits == waits[0]).all() else waits.take(which)
     late = ticks(overheads[0]), ticks(overheads[1])
+    if load.pools:
+        if not load.pools.prefill:
+            queueing = np.zeros(len(load.requests), np.int64)
+        own = steps or steps_of(bound, load.limits)
+        first = steps_of(bound.prefill, load.prompt_limits) if bound.prefill else own
+        run, parts = run_pools(load, queueing, (first, own), stop_when_hostile)
+        return PoolReplay(load, run, queueing, *late, run.clamped + clamped, parts)
     run = run_clock(
         load,
         queueing,

@@ -32,6 +32,7 @@ from simulator.clock.queue import (
 from simulator.clock.ranks import ELSEWHERE, new_ranks, ranks_clock
 from simulator.clock.segments import Segments
 from simulator.clock.steps import KnownSteps
+from simulator.clock.transferred import NO_TRANSFERS, Transferred
 from simulator.serving.load import NEVER, Load
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
@@ -105,14 +106,16 @@ def run_clock(
     account: bool = False,
     progress: Progress | None = None,
     clocks: tuple[Any, Any, Any] = CLOCKS,
+    transferred: Transferred = NO_TRANSFERS,
 ) -> ClockRun:
     """Run the requests of `load` that the engine accepts, each queued `queueing_us` after its arrival.
 
     The fast clock runs unless `force_exact` is set or the load rules it out; what it cannot prove is left to the exact
     one, and so are several ranks. `overheads_us`: the time for an output token and at completion, by which clients see
     their last tokens later than the engine. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the
-    number of requests admitted. Raises HostileStep if `stop_when_hostile`, and NeverEnds for a load that the host would
-    never finish.
+    number of requests admitted. `transferred`: the transfers of prompts that come computed, in order of queueing; only
+    the exact clock of one rank has them. Raises HostileStep if `stop_when_hostile`, and NeverEnds for a load that the
+    host would never finish.
     """
     limits = load.limits
     alike = bool((queueing_us == queueing_us[0]).all())  # the usual case: requests are queued in order of arrival
@@ -121,10 +124,10 @@ def run_clock(
 
     def filled() -> tuple[Queue, Clients]:
         if load.clients:
-            rows = Queue(load.requests.arrival_us, *(*load.columns, *_pieces(load, None)))
+            rows = Queue(load.requests.arrival_us, *(*load.columns, *_pieces(load, None), transferred))
             return clients_of(load, rows, queueing_us, not in_order, overheads_us)
         columns = load.columns if order is None else tuple(column[order] for column in load.columns)
-        queue = Queue(queued_us, *(*columns, *_pieces(load, order)))
+        queue = Queue(queued_us, *(*columns, *_pieces(load, order), transferred))
         return queue, no_clients(queue)
 
     rules = Rules(
@@ -143,11 +146,13 @@ def run_clock(
         ahead=limits.ahead,
         width=1 + limits.drafts,
         rate=1.0 + limits.acceptance * limits.drafts,
+        transferred=transferred is not NO_TRANSFERS,
+        busy=limits.busy,
     )
     queue, clients = filled()
     if limits.lanes > 1:
         return _ordered(_on_ranks(load, queue, clients, rules, steps, account, progress, order), order, clients)
-    if not force_exact and _may_be_fast(load, queue):
+    if not (force_exact or rules.transferred or rules.busy) and _may_be_fast(load, queue):
         run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
         if run is not None:
             return _ordered(run, order, clients)
@@ -391,7 +396,7 @@ def _ended(
 
 
 def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """The last three columns of Queue."""
+    """The columns of Queue about pieces."""
     if load.chains is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int32), 1
     chains = load.chains if order is None else load.chains.of(order)

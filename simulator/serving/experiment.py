@@ -22,6 +22,7 @@ from simulator.serving.facts import Facts
 from simulator.serving.gpu import DEFAULT_MFU, Mfu
 from simulator.serving.model import known_models
 from simulator.serving.observations import NOT_MEASURED, Components, Observation, Observed, doubts, filled, measured
+from simulator.serving.pools import DECODE, NODE, PREFILL, Pool, Pools
 from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
 from simulator.serving.workload import Profile, Workload, gaps_of, longest_request, offered_requests, prompt_lengths
@@ -60,6 +61,7 @@ class Experiment:
     mfu: Mfu = DEFAULT_MFU
     weight_bits: int = 16  # of a weight of the layers
     spec: Spec | None = field(default=None, compare=False, repr=False)  # its source, if it was made of one
+    pools: Pools | None = None  # for prefill and decode; then engine and facts are those of the one that decodes
 
     def __hash__(self) -> int:
         """The hash of the id: its facts are a mapping, which has none."""
@@ -91,6 +93,8 @@ def deploy(spec: Spec) -> Experiment:
 
     Raises InputError for what no engine can run; every message begins with `spec.where`.
     """
+    if spec.pools:
+        return _with_pools(spec, spec.pools)
     model, workload, where = spec.model, spec.workload, spec.where
     engine = _with_room(spec)
     facts = deployment_facts(model, spec.gpu, engine, where)
@@ -121,6 +125,62 @@ def deploy(spec: Spec) -> Experiment:
     )
 
 
+def _with_pools(spec: Spec, pools: Pools) -> Experiment:
+    """`deploy` of separate pools. Raises InputError for what is not replayed, and for pools that do not fit."""
+    where, workload = spec.where, spec.workload
+    if workload.clients:
+        key = "concurrency" if workload.closed else "max_in_flight"
+        problem = "cannot be predicted with separate pools: when a client asks again depends on both"
+        raise Section(where, "workload", {}).error(key, problem, "give a rate alone, or leave prefill and decode out")
+    ranks = pools.decode.engine.data_parallel * pools.decode.engine.pipeline_parallel if pools.decode else 1
+    if ranks > 1:
+        problem = f"makes {ranks} schedulers of a decode instance, which are not replayed"
+        remedy = "give as many instances, or tensor_parallel"
+        key = "data_parallel" if pools.decode and pools.decode.engine.data_parallel > 1 else "pipeline_parallel"
+        raise Section(where, "decode.engine", {}).error(key, problem, remedy)
+    if pools.decode and pools.decode.engine.num_speculative_tokens:
+        problem = "is not replayed in a decode instance, whose prompts come computed"
+        raise Section(where, "decode.engine", {}).error("num_speculative_tokens", problem, "leave it out")
+    prefill = deploy(_alone(spec, pools.prefill, PREFILL)) if pools.prefill else None
+    decode = deploy(_alone(spec, pools.decode, DECODE)) if pools.decode else None
+    main, notes = decode or prefill, []
+    assert main, "one pool is given"
+    if prefill and decode:
+        for key in ("block_size", "kv_cache_dtype"):
+            ours, theirs = (getattr(e.engine, key) for e in (prefill, decode))
+            if ours != theirs:
+                problem = f"differs between prefill, {ours}, and decode, {theirs}"
+                raise Section(where, "engine", {}).error(key, problem, "give both the same, as blocks are transferred")
+        link = _link(spec, pools)
+        pools, main.facts.prefill = replace(pools, link_gb_per_s=link), prefill.facts
+        text = "however many transfers there are; requests take turns among the instances of a pool"
+        notes.append(f"separate pools: a GPU sends and receives KV blocks at {link:g} GB/s, {text}")
+    settled = Pools(
+        prefill=replace(pools.prefill, engine=prefill.engine) if pools.prefill and prefill else None,
+        decode=replace(pools.decode, engine=decode.engine) if pools.decode and decode else None,
+        link_gb_per_s=pools.link_gb_per_s,
+        latency_us=pools.latency_us,
+    )
+    return replace(main, pools=settled, notes=(*notes, *main.notes), spec=spec)
+
+
+def _alone(spec: Spec, pool: Pool, name: str) -> Spec:
+    return replace(spec, engine=pool.engine, pools=None, where=f"{spec.where}: {name}")
+
+
+def _link(spec: Spec, pools: Pools) -> float:
+    """GB/s of the link between pools. Raises InputError if it is not that of one node and not given."""
+    if pools.link_gb_per_s is not None:
+        return pools.link_gb_per_s
+    t = Section(spec.where, "transfer", {})
+    remedy = "give a GPU's GB/s in one direction"
+    if pools.gpus > NODE:
+        raise t.error("link_gb_per_s", f"is missing, and {pools.gpus} GPUs are more than a node's {NODE}", remedy)
+    if spec.gpu.link_gb_per_s is None:
+        raise t.error("link_gb_per_s", "is missing, and the GPU has none", remedy)
+    return spec.gpu.link_gb_per_s
+
+
 def under(experiment: Experiment, workload: Workload, where: str) -> Experiment:
     """The experiment under another load, without measurements.
 
@@ -128,6 +188,8 @@ def under(experiment: Experiment, workload: Workload, where: str) -> Experiment:
     """
     check_size(Section(where, "workload", {}), workload)
     _check_room(where, experiment.engine, workload, experiment.facts)
+    if experiment.pools and experiment.pools.prefill and experiment.facts.prefill:
+        _check_room(where, experiment.pools.prefill.engine, workload, experiment.facts.prefill)
     return replace(experiment, workload=workload, observed=None, components=None, spec=None)
 
 

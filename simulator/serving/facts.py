@@ -21,7 +21,8 @@ class Facts(dict[str, float]):
 
     `deployed` is None if the GPU has no measured kernels. `omitted`: parts of the model that no field counts.
     `latent_attention`: True for MLA. `where` begins errors about the deployment, for example `my.yaml: experiment 'x'`.
-    `scaled`: a GPU without measured kernels, as YAML that gives it those of another.
+    `scaled`: a GPU without measured kernels, as YAML that gives it those of another. `prefill`: those of the pool
+    that computes the prompts, if another one does (simulator.serving.pools).
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Facts(dict[str, float]):
         latent_attention: bool = False,
         where: str = "",
         scaled: str = "",
+        prefill: Facts | None = None,
     ) -> None:
         super().__init__(fields)
         self.deployed = deployed
@@ -39,6 +41,7 @@ class Facts(dict[str, float]):
         self.latent_attention = latent_attention
         self.where = where
         self.scaled = scaled
+        self.prefill = prefill
 
     @cached_property
     def curves(self) -> Mapping[str, np.ndarray] | None:
@@ -46,8 +49,10 @@ class Facts(dict[str, float]):
         return kernels(self.deployed).curves if self.deployed else None
 
     def __eq__(self, other: object) -> bool:
-        """True if all fields are equal, and the kernels, if the other is a Facts too."""
-        return super().__eq__(other) and self.deployed == getattr(other, "deployed", self.deployed)
+        """True if all fields are equal, and the kernels and the pool for prompts, if the other is a Facts too."""
+        if not super().__eq__(other):
+            return False
+        return all(getattr(self, name) == getattr(other, name, getattr(self, name)) for name in ("deployed", "prefill"))
 
     def __ne__(self, other: object) -> bool:
         return not self == other  # dict has one of its own, which would ask the fields alone
@@ -55,12 +60,19 @@ class Facts(dict[str, float]):
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[type[Facts], tuple[object, ...]]:
-        return Facts, (dict(self), self.deployed, self.omitted, self.latent_attention, self.where, self.scaled)
+        more = self.deployed, self.omitted, self.latent_attention, self.where, self.scaled, self.prefill
+        return Facts, (dict(self), *more)
 
 
 def has_curves(facts: Mapping[str, float]) -> bool:
     """True if the deployment has measured kernels."""
     return getattr(facts, "deployed", None) is not None
+
+
+def prefill_of(facts: Mapping[str, float]) -> Mapping[str, float] | None:
+    """The facts of the pool that computes the prompts, if another one does."""
+    prefill: Mapping[str, float] | None = getattr(facts, "prefill", None)
+    return prefill
 
 
 def has_latent_attention(facts: Mapping[str, float]) -> bool:

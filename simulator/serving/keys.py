@@ -10,7 +10,10 @@ from simulator.serving.engine import SETTINGS
 from simulator.serving.gpu import GPU_KEYS
 
 TOP = ("version", "experiments")
-EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", "workload", "observed", "quality")
+POOLS = ("prefill", "decode", "transfer")
+POOL = ("instances", "engine")
+TRANSFER = ("link_gb_per_s", "latency_us")
+EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", *POOLS, "workload", "observed", "quality")
 PROFILE = ("stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean", "output_len", "session")
 TRACE = ("trace", "window_s", "window_requests")
 CLOSED = ("concurrency", "requests")  # of a stage, or of the load if it has one stage
@@ -29,6 +32,8 @@ OBSERVATION = ("e2e_ms", "ttft_ms", ITL, PROMPT_LEN_MEAN, "completed", "failed")
 FORMS = {
     "{key}: ...": EXPERIMENT,
     "engine: {{{key}: ...}}": SETTINGS,
+    "prefill: {{{key}: ...}}": POOL,
+    "transfer: {{{key}: ...}}": TRANSFER,
     "workload: {{{key}: ...}}": WORKLOAD,
     "workload: {{stages: [{{{key}: ...}}]}}": STAGE,
     "workload: {{shared_prefix: {{{key}: ...}}}}": SHARED_PREFIX,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from simulator.common.streams import stream
+from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.requests import THINKING, requests
 from simulator.serving.trace import Chains, Requests
@@ -41,6 +43,7 @@ class EngineLimits:
     ahead: bool = False  # a step is composed as the one before begins (clock/exact.py); the host never does so
     drafts: int = 0  # tokens that speculative decoding drafts for a decode in a step
     acceptance: float = 0.0  # the share of these that are accepted
+    busy: bool = False  # until the end of a step in which all requests end; the host is idle from its beginning on
 
     @property
     def lanes(self) -> int:
@@ -71,15 +74,39 @@ class Clients:
 
 
 @dataclass(frozen=True)
+class PoolLimits:
+    """Pools of instances (simulator.serving.pools), each instance with a pool's limits; None: there is no such pool.
+
+    A transfer takes `bytes_per_token` for every token of a prompt's blocks at `bytes_per_us`, and at least `least_us`.
+    `where` begins errors.
+    """
+
+    prefill: EngineLimits | None
+    decode: EngineLimits | None
+    instances: tuple[int, int]  # of prefill and of decode
+    bytes_per_token: float = 0.0
+    bytes_per_us: float = float("inf")
+    least_us: float = 0.0
+    where: str = ""
+
+
+@dataclass(frozen=True)
 class Load:
     """Requests under limits. Arrays are per request, in order of arrival.
 
-    With `clients`, `requests.arrival_us` is when each is due; when it is sent follows from what ends before it.
+    With `clients`, `requests.arrival_us` is when each is due; when it is sent follows from what ends before it. With
+    `pools`, `limits` are those of an instance that decodes, or of one that prefills if none decodes.
     """
 
     requests: Requests
     limits: EngineLimits
     clients: Clients | None = None
+    pools: PoolLimits | None = None
+
+    @property
+    def prompt_limits(self) -> EngineLimits:
+        """The limits under which prompts are computed."""
+        return self.pools.prefill if self.pools and self.pools.prefill else self.limits
 
     @cached_property
     def accepted(self) -> np.ndarray:
@@ -92,6 +119,8 @@ class Load:
         fits: np.ndarray = -(-r.input_len // self.limits.block) <= self.limits.blocks // self.limits.stages
         if most > 0:
             fits &= (r.input_len < most) & (r.input_len + r.output_len.astype(np.int64) <= most)
+        if self.prompt_limits is not self.limits:
+            fits &= Load(r, self.prompt_limits).accepted
         return fits
 
     @cached_property
@@ -218,8 +247,10 @@ def _longest_gap(key: np.ndarray) -> int:
 def load_of(experiment: Experiment, seed: int, host_rules: bool = False) -> Load:
     """The experiment's requests with arrival seed `seed` under its engine's limits; `host_rules`: as the host has
     them."""
-    sent = requests(experiment, seed)
-    return Load(sent, limits_of(experiment, host_rules), _clients(experiment, len(sent), seed))
+    sent, pools = requests(experiment, seed), pool_limits(experiment)
+    if pools and not pools.decode:  # the host's prefill pool is asked for no tokens
+        sent = replace(sent, output_len=np.zeros_like(sent.output_len))
+    return Load(sent, limits_of(experiment, host_rules), _clients(experiment, len(sent), seed), pools)
 
 
 def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
@@ -250,8 +281,37 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
 
 def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
     """The limits of the experiment's engine, the same ones for any load; `host_rules`: the host composes every step as
-    it begins."""
-    engine, facts = experiment.engine, experiment.facts
+    it begins, and so do the instances of pools here."""
+    return _limits(experiment.engine, experiment.facts, host_rules or experiment.pools is not None)
+
+
+def pool_limits(experiment: Experiment) -> PoolLimits | None:
+    """The limits of the experiment's pools; None if one engine does all.
+
+    A transfer is as long as that of the GPU, of either pool, that has the most bytes of a token: each sends or receives
+    its part over a link of its own.
+    """
+    pools, facts = experiment.pools, experiment.facts
+    if pools is None:
+        return None
+    own = limits_of(experiment)
+    counts = pools.instances
+    if pools.prefill is None or pools.decode is None or facts.prefill is None:
+        alone = None if pools.decode else replace(own, busy=True)
+        return PoolLimits(alone, own if pools.decode else None, counts, where=facts.where)
+    engines = (pools.prefill.engine, facts.prefill), (pools.decode.engine, facts)
+    return PoolLimits(
+        prefill=replace(_limits(*engines[0], host_rules=True), busy=True),
+        decode=own,
+        instances=counts,
+        bytes_per_token=max(f["kv_bytes_per_token"] / engine.pipeline_parallel for engine, f in engines),
+        bytes_per_us=(pools.link_gb_per_s or 0.0) * 1e3,
+        least_us=pools.latency_us,
+        where=facts.where,
+    )
+
+
+def _limits(engine: Engine, facts: Mapping[str, float], host_rules: bool) -> EngineLimits:
     return EngineLimits(
         max_seqs=engine.max_num_seqs,
         budget=engine.max_num_batched_tokens,

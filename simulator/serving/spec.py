@@ -22,9 +22,10 @@ from simulator.model.formats import BF16
 from simulator.serving import limits, observations
 from simulator.serving.engine import SETTINGS, Engine, Setting, read_setting
 from simulator.serving.gpu import Gpu, known_gpu, read_hardware
-from simulator.serving.keys import EXPERIMENT, ITL, PROMPT_LEN_MEAN, only
+from simulator.serving.keys import EXPERIMENT, ITL, POOL, POOLS, PROMPT_LEN_MEAN, TRANSFER, only
 from simulator.serving.model import Model, ModelTable, known_model, read_model
 from simulator.serving.observations import CLEAN, Components, Observed
+from simulator.serving.pools import DECODE, PREFILL, Pool, Pools
 from simulator.serving.speculation import unfolded
 from simulator.serving.workload import Workload, at_rate, at_users
 from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
@@ -58,7 +59,8 @@ class Spec:
     """A deployment, its load, and what was measured, as the user gives them.
 
     quality: CLEAN, OVERLOADED, or what else a user calls a run that is not to be fitted. notes: for the reader of
-    results. free: keys that are carried along, by their place in the entry. where: how messages name it.
+    results. pools: separate ones for prefill and decode, whose engines have the settings of `engine` and their own.
+    free: keys that are carried along, by their place in the entry. where: how messages name it.
 
     >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
     >>> evolve.predict("champion", chat)[
@@ -75,6 +77,7 @@ class Spec:
     observed: Observed | None = None
     quality: str = CLEAN
     components: Components | None = None
+    pools: Pools | None = None
     notes: tuple[str, ...] = ()
     free: Mapping[Place, Any] = field(default_factory=dict)
     where: str = field(default="", compare=False)
@@ -161,6 +164,9 @@ class Spec:
         {'tensor_parallel': 2, 'max_num_seqs': 64}
         """
         where = self.where
+        if self.pools and (tp is not None or engine):
+            text = "cannot be varied, as prefill and decode have pools of their own: give them in the engine of a pool"
+            raise InputError(f"{where}: settings of the engine {text}")
         settings = {**self.engine.to_entry(), **({} if tp is None else {"tensor_parallel": tp}), **engine}
         names = Section(where, "", {key: name for key, name in (("model", model), ("hardware", hardware)) if name})
         to_model = read_model(names) if model else self.model
@@ -222,6 +228,8 @@ class Spec:
         if self.model.given is not None:
             entry["model_config"] = dict(self.model.given)
         entry |= {"hardware": self.gpu.to_entry(), "engine": self.engine.to_entry()}
+        if self.pools:
+            entry |= self.pools.to_entry()
         entry["workload"] = workload_entry(self.workload)
         if self.observed:
             entry |= {"observed": observations.observed_entry(self.observed), "quality": self.quality}
@@ -249,6 +257,7 @@ def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, model
         engine = engine_of(top.section("engine", "give a mapping of engine settings"))
     workload = read_workload(top, files)
     named = isinstance(gpu.to_entry(), str)
+    pools = _pools(top) if any(top.has(key) for key in POOLS) else None
     return Spec(
         id=ident,
         model=model,
@@ -258,10 +267,35 @@ def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, model
         observed=observations.read_observed(top, workload) if top.has("observed") else None,
         quality=_quality(top) if "quality" in raw else CLEAN,
         components=observations.read_components(top),
+        pools=pools,
         notes=_notes(top),
         free={place: value for place, value in _free(raw) if not (named and place[0] == "hardware")},
         where=where,
     )
+
+
+def _pools(top: Section) -> Pools:
+    """The pools for prefill and decode: an engine has the settings of `engine` that it does not give itself."""
+    prefill, decode = (_pool(top, key) if top.has(key) else None for key in (PREFILL, DECODE))
+    if not (prefill or decode):
+        raise top.error("transfer", "is given without pools", "give prefill and decode, or leave it out")
+    moved = top.section("transfer", "give link_gb_per_s or latency_us") if top.has("transfer") else Section("", "", {})
+    only(moved, TRANSFER)
+    link, latency_us = None, 0.0
+    if moved.has("link_gb_per_s"):
+        least, most = limits.GPU["link_gb_per_s"]
+        link = moved.number("link_gb_per_s", "give the link's GB/s in one direction", least=least, most=most)
+    if moved.has("latency_us"):
+        latency_us = moved.number("latency_us", "give microseconds", least=0, most=1e6 * limits.MOST_SECONDS)
+    return Pools(prefill, decode, link, latency_us)
+
+
+def _pool(top: Section, key: str) -> Pool:
+    pool = top.section(key, "give instances and engine")
+    only(pool, POOL)
+    own = pool.section("engine", "give a mapping of engine settings").raw if pool.has("engine") else {}
+    count = pool.whole("instances", "give a number of instances", least=1, most=limits.MOST_GPUS)
+    return Pool(count, engine_of(Section(top.where, pool.at("engine"), {**(top.raw.get("engine") or {}), **own})))
 
 
 def _id(top: Section) -> str:

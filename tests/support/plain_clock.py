@@ -19,7 +19,7 @@ from simulator.serving.load import Clients, EngineLimits, Load
 from simulator.serving.trace import Requests
 
 Step = Callable[[list[Active]], float]
-QUEUED, STEP, LEFT, TIMEOUT = 1, 3, 5, 6
+TRANSFER, QUEUED, STEP, LEFT, TIMEOUT = 0, 1, 3, 5, 6
 
 
 # a deployment to try clocks on
@@ -76,6 +76,7 @@ class Request:
     decode_us: int = 0
     cached: int = 0
     sent: int | None = None
+    transfer: int | None = None  # when its prompt's blocks are looked for, if it comes computed
 
 
 @dataclass(eq=False)
@@ -253,6 +254,8 @@ class Host:
             self.send()
         else:
             for r in sorted(self.requests, key=lambda r: (r.arrival, r.row)):
+                if r.transfer is not None:
+                    self.push(r.transfer, TRANSFER, r)
                 self.push(r.queued, QUEUED, r)
         while self.heap:
             now, kind, _, r = heapq.heappop(self.heap)
@@ -260,7 +263,12 @@ class Host:
                 break
             if kind != TIMEOUT or (r is not None and r.state in ("waiting", "running")):
                 self.last_us = now
-            if kind == QUEUED:
+            if kind == TRANSFER:
+                if self.cache.allocate(r, 0, len(r.tokens), []):
+                    r.progress = len(r.tokens)
+                else:
+                    r.state = "no room"
+            elif kind == QUEUED and r.state != "no room":
                 self._queued(now, r)
             elif kind == TIMEOUT:
                 self._timeout(now, r)
@@ -289,6 +297,7 @@ class Host:
             r.state = "dropped"
         elif 0 < r.deadline <= now:
             self._gives_up(now, r)
+            self.cache.release(r)
         else:
             r.state = "waiting"
             self.waiting.append(r)
@@ -347,6 +356,14 @@ class Host:
             i += 1
         while self._seated() < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
             r = self.waiting[0]
+            if r.transfer is not None:  # one token: of its answer, or of a prompt that was preempted
+                if not self.cache.allocate(r, r.progress, r.progress + 1, []):
+                    break
+                self.waiting.pop(0)
+                self.running.append(r)
+                r.state, r.start, r.new, r.computed = "running", now, 1, r.progress + 1
+                left -= 1
+                continue
             cached = self.cache.cached(r) if limits.caching else []
             begin = len(cached) * limits.block
             n = self._part(len(r.tokens) - begin)
@@ -378,7 +395,7 @@ class Host:
                 r.first_flag, r.first = True, now + dt
         for r in list(self.running):
             if r.progress >= len(r.tokens) + max(r.output, 1) - 1:
-                if r.output > 0 and not self.cache.allocate(r, r.progress, r.progress + 1, []):
+                if r.progress < len(r.tokens) + r.output and not self.cache.allocate(r, r.progress, r.progress + 1, []):
                     self.failures += 1
                 if limits.ahead:
                     self.leaving.append((now + dt, r))
@@ -392,7 +409,7 @@ class Host:
                     self.users.end(now + dt + token + (self.users.completion_us if r.output else 0), True)
         self.steps += 1
         self.free_us = now + dt
-        self.pending = bool(self.running or self.waiting) or limits.ahead
+        self.pending = bool(self.running or self.waiting or limits.busy) or limits.ahead
         if self.pending:
             self.push(now if limits.ahead else now + dt, STEP)
 
