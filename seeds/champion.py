@@ -7,42 +7,52 @@ champion.json has its errors on these runs, README.md held-out ones, champion/ t
 
 def step_time(
     b, s, *,
-    gemm: one = 0.955827,
-    kernel_small: one = 1.68158,
-    kernel_moe: one = 0.984545,
-    kernel_moe_quantized: one = 0.872,
-    kernel_allreduce: one = 1.08389,
-    repetition_penalty: us = 270.934,
+    gemm: one = 0.96906,
+    kernel_small: one = 1.29747,
+    kernel_moe_quantized: one = 0.892304,
+    batch_size_limit: request = 119.911,
+    experts_fraction_layers_is_spread: us = 60.874,
+    experts_fraction_layers_is_spread_allred: us = 49.5512,
 ):
     return max(
         gemm * (b.kernel_gemm_us + b.kernel_router_us)
         + b.kernel_elementwise_us
         + kernel_small * b.kernel_small_us
-        + kernel_moe * b.kernel_moe_us
+        + b.kernel_moe_us
         + kernel_moe_quantized * b.kernel_moe_quantized_us
         + b.kernel_decode_attention_us
         + b.kernel_prefill_attention_us
-        + kernel_allreduce * b.kernel_allreduce_us
+        + b.kernel_allreduce_us
         + b.kernel_lm_head_us
         + b.kernel_sampler_us
         + s.schedule_us
-        + b.kernel_moe_quantized_us * b.uncaptured
-        + repetition_penalty * s.repetition_penalty,
+        + (
+            experts_fraction_layers_is_spread * b.experts_fraction * s.layers * s.is_spread
+            if b.batch_size > batch_size_limit
+            else experts_fraction_layers_is_spread_allred * b.experts_fraction * s.layers * s.is_spread * s.allreduce_rms_fusion
+        ),
         s.issue_us,
     )
 
 
 def queueing_time(
     r, s, *,
-    base: us = 10403.5,
-    is_fp8_allreduce_rms_fusion: us = 32543.6,
-    is_widened_is_blackwell: us = 20281.8,
-    is_spread_is_4bit: us = 33770.3,
+    is_spread: us = 28957.4,
+    input_len: us/token = 4.49836,
+    is_spread_allreduce_rms_fusion: us = 22612.1,
+    base_2: us = 5597.15,
+    is_blackwell: us = 15431.7,
 ):
     return (
-        base
-        + is_fp8_allreduce_rms_fusion * s.is_fp8 * s.allreduce_rms_fusion
-        + is_widened_is_blackwell * s.is_widened * s.is_blackwell
-        + s.reference_step_us
-        + is_spread_is_4bit * s.is_spread * s.is_4bit
+        is_spread * s.is_spread
+        + input_len * r.input_len
+        + max(
+            is_spread_allreduce_rms_fusion * s.is_spread * s.allreduce_rms_fusion,
+            base_2 + is_blackwell * s.is_blackwell,
+        )
+        + s.reference_step_us * s.is_widened
     )
+
+
+def output_token_time(s, *, per_token: us = 1.775):
+    return per_token

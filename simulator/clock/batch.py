@@ -33,6 +33,7 @@ class Exact(NamedTuple):
     # lists
     quitters: Any  # requests whose client may give up, by deadline
     stack: Any  # preempted requests, the next one to be admitted on top
+    leaving: Any  # slots of requests whose last step has not ended, see `State.leaving`
     free_slots: Any
     order: Any  # slots of the running requests, in order of admission
     # per slot
@@ -43,10 +44,11 @@ class Exact(NamedTuple):
     granted: Any  # new tokens in this step
     spare: Any  # room for tokens in the last block; FAR in a free slot
     held: Any  # number of blocks
-    left: Any  # decode steps to go, once the prompt is done; FAR in a free slot
+    left: Any  # tokens to go, once the prompt is done; FAR in a free slot
     since: Any  # sum of step times when the prompt was done, plus the steps since in which it got no token, us
     born: Any  # first step after its prompt was done, NEVER before
     serial: Any  # number of its admission
+    carry: Any  # float64: tokens that drafts owe it by their mean acceptance, below 1 unless the budget cut them
 
 
 @njit
@@ -220,8 +222,23 @@ def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def complete(q, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
-    """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released."""
+def depart(w, c, s, now):  # type: ignore[no-untyped-def]
+    """Free the slots and blocks of requests whose last step has ended `now`; of those composed ahead, all but the
+    last one has."""
+    if s.leaving > 0:
+        gone = s.leaving if now >= s.free_us else s.outgoing
+        for j in range(gone):
+            let_go(w, c, s, w.leaving[j])
+        for j in range(gone, s.leaving):
+            w.leaving[j - gone] = w.leaving[j]
+        s.leaving -= gone
+        s.outgoing = s.leaving
+
+
+@inlined
+def complete(q, rules, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
+    """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released, at
+    once or when the step has ended."""
     kept = np.int64(0)
     for j in range(s.running):
         i = w.order[j]
@@ -237,7 +254,12 @@ def complete(q, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
             else:
                 w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
                 w.held[i] += 1
-        let_go(w, c, s, i)
+        if rules.ahead:
+            w.leaving[s.leaving] = i
+            s.leaving += 1
+            w.spare[i], w.left[i] = FAR, FAR
+        else:
+            let_go(w, c, s, i)
         w.outcome[r] = COMPLETED
         times.decode_us[r] = s.elapsed - w.since[i]
         if cl.closed:

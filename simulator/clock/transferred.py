@@ -99,7 +99,7 @@ def admit_transferred(q, rules, w, c, s, times, now, k, tokens_left, chunks, dec
             s.filling += 1
             chunks = with_chunk(chunks, np.int64(1), np.int64(0), size)
         tokens_left -= 1
-        times.start_us[r], times.cached[r] = now, 0
+        times.start_us[r], times.begun_us[r], times.cached[r] = now, now, 0
     return chunks, decodes, context
 
 

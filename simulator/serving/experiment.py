@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from simulator.common.errors import Section
+from simulator.common.text import counted
 from simulator.kernels.attention import kv_type
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
@@ -35,6 +36,11 @@ ALIKE = (
 PIPELINE = (
     "an approximation: the batches in flight share requests and KV blocks evenly, and a step takes equally long in "
     "every stage; sending activations from stage to stage is not counted"
+)
+
+DRAFTS = (
+    "no measured run with speculative decoding stands behind the corrections of kernels; the host's work between "
+    "passes of the draft is not counted, and every step accepts the mean share, so latencies spread more in truth"
 )
 
 
@@ -132,6 +138,9 @@ def _with_pools(spec: Spec, pools: Pools) -> Experiment:
         remedy = "give as many instances, or tensor_parallel"
         key = "data_parallel" if pools.decode and pools.decode.engine.data_parallel > 1 else "pipeline_parallel"
         raise Section(where, "decode.engine", {}).error(key, problem, remedy)
+    if pools.decode and pools.decode.engine.num_speculative_tokens:
+        problem = "is not replayed in a decode instance, whose prompts come computed"
+        raise Section(where, "decode.engine", {}).error("num_speculative_tokens", problem, "leave it out")
     prefill = deploy(_alone(spec, pools.prefill, PREFILL)) if pools.prefill else None
     decode = deploy(_alone(spec, pools.decode, DECODE)) if pools.decode else None
     main, notes = decode or prefill, []
@@ -252,6 +261,8 @@ def _notes_on_load(spec: Spec) -> list[str]:
                 notes.append("prompt length taken as system_prompt_len + question_len")
     if (stages := spec.engine.pipeline_parallel) > 1:
         notes.append(f"pipeline_parallel {stages}: {PIPELINE}")
+    if drafts := spec.engine.num_speculative_tokens:
+        notes.append(f"{spec.engine.speculative_method}, {counted(drafts, 'drafted token')} a step: {DRAFTS}")
     if workload.closed and max(s.users or 1 for s in workload.stages) > 1 and _alike(workload):
         notes.append(ALIKE)
     if not workload.ignore_eos:

@@ -40,6 +40,9 @@ class EngineLimits:
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
+    ahead: bool = False  # a step is composed as the one before begins (clock/exact.py); the host never does so
+    drafts: int = 0  # tokens that speculative decoding drafts for a decode in a step
+    acceptance: float = 0.0  # the share of these that are accepted
     busy: bool = False  # until the end of a step in which all requests end; the host is idle from its beginning on
 
     @property
@@ -241,12 +244,13 @@ def _longest_gap(key: np.ndarray) -> int:
     return int(np.diff(rows)[same].max(initial=0))
 
 
-def load_of(experiment: Experiment, seed: int) -> Load:
-    """The experiment's requests with arrival seed `seed` under its engine's limits."""
+def load_of(experiment: Experiment, seed: int, host_rules: bool = False) -> Load:
+    """The experiment's requests with arrival seed `seed` under its engine's limits; `host_rules`: as the host has
+    them."""
     sent, pools = requests(experiment, seed), pool_limits(experiment)
     if pools and not pools.decode:  # the host's prefill pool is asked for no tokens
         sent = replace(sent, output_len=np.zeros_like(sent.output_len))
-    return Load(sent, limits_of(experiment), _clients(experiment, len(sent), seed), pools)
+    return Load(sent, limits_of(experiment, host_rules), _clients(experiment, len(sent), seed), pools)
 
 
 def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
@@ -275,9 +279,10 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
     )
 
 
-def limits_of(experiment: Experiment) -> EngineLimits:
-    """The limits of the experiment's engine, the same ones for any load."""
-    return _limits(experiment.engine, experiment.facts)
+def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
+    """The limits of the experiment's engine, the same ones for any load; `host_rules`: the host composes every step as
+    it begins, and so do the instances of pools here."""
+    return _limits(experiment.engine, experiment.facts, host_rules or experiment.pools is not None)
 
 
 def pool_limits(experiment: Experiment) -> PoolLimits | None:
@@ -296,7 +301,7 @@ def pool_limits(experiment: Experiment) -> PoolLimits | None:
         return PoolLimits(alone, own if pools.decode else None, counts, where=facts.where)
     engines = (pools.prefill.engine, facts.prefill), (pools.decode.engine, facts)
     return PoolLimits(
-        prefill=replace(_limits(*engines[0]), busy=True),
+        prefill=replace(_limits(*engines[0], host_rules=True), busy=True),
         decode=own,
         instances=counts,
         bytes_per_token=max(f["kv_bytes_per_token"] / engine.pipeline_parallel for engine, f in engines),
@@ -306,7 +311,7 @@ def pool_limits(experiment: Experiment) -> PoolLimits | None:
     )
 
 
-def _limits(engine: Engine, facts: Mapping[str, float]) -> EngineLimits:
+def _limits(engine: Engine, facts: Mapping[str, float], host_rules: bool) -> EngineLimits:
     return EngineLimits(
         max_seqs=engine.max_num_seqs,
         budget=engine.max_num_batched_tokens,
@@ -320,4 +325,7 @@ def _limits(engine: Engine, facts: Mapping[str, float]) -> EngineLimits:
         together=bool(facts["is_moe"]) and engine.data_parallel > 1,
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
+        ahead=bool(facts["async_scheduling"]) and engine.pipeline_parallel == 1 and not host_rules,
+        drafts=engine.num_speculative_tokens,
+        acceptance=engine.speculative_acceptance or 0.0,
     )

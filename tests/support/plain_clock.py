@@ -1,4 +1,4 @@
-"""The plain clock: the host's rules one by one, with an event heap, token lists and chained block contents.
+"""The plain clock: the host's rules, and composing ahead of execution, one by one, with an event heap, token lists and chained block contents.
 
 Slow and obvious, written from the host's semantics (blis-des-semantics, variant M) and sharing nothing with the compiled
 clocks but the evaluation of a program's text. Section numbers are that document's.
@@ -7,6 +7,7 @@ clocks but the evaluation of a program's text. Section numbers are that document
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ FACTS = {
     "attention_us_per_pair": 0.0003,
     "logits_us_per_row": 1.3,
     "allreduce_us_per_token": 0.2,
+    "draft_tokens": 0.0,
     "cudagraph_capture_max": 512.0,
     "graph_decode": 1.0,
     "graph_mixed": 1.0,
@@ -64,10 +66,12 @@ class Request:
     progress: int = 0
     new: int = 0
     computed: int = 0
+    carry: float = 0.0
     itl: list[tuple[int, int]] = field(default_factory=list)  # (step, duration)
     first: int | None = None
     first_flag: bool = False
     start: int | None = None
+    begun: int | None = None
     state: str = "coming"
     decode_us: int = 0
     cached: int = 0
@@ -109,7 +113,8 @@ class Cache:
 
     def allocate(self, r: Request, start: int, end: int, cached: list[Block]) -> bool:  # 5.3
         prefill = r.progress < len(r.tokens)
-        new: list[object] = r.tokens[start:end] if prefill else [("answer", start - len(r.tokens))]
+        size = len(r.tokens)
+        new: list[object] = r.tokens[start:end] if prefill else [("answer", i - size) for i in range(start, end)]
         blocks = self.table.get(r, [])
         room = self.size - len(blocks[-1].tokens) if blocks else 0
         if prefill:
@@ -117,7 +122,7 @@ class Cache:
             idle = sum(b.references == 0 for b in cached)
             if -(-extra // self.size) + idle > len(self.free):
                 return False
-        elif not self.free and room == 0:
+        elif -(-(len(new) - room) // self.size) > len(self.free):
             return False
         while new:
             if r not in self.table:
@@ -213,6 +218,8 @@ class Host:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.pending = False
+        self.leaving: list[tuple[int, Request]] = []  # end of its last step, if steps are composed ahead
+        self.free_us = 0  # when the last step that was composed ends
         self.steps = self.clamped = self.preemptions = self.failures = self.last_us = 0
         self.most_steps = most_steps
         self.stuck = False
@@ -297,8 +304,11 @@ class Host:
             if 0 < r.deadline <= self.limits.horizon_us:
                 self.push(r.deadline, TIMEOUT, r)
             if not self.pending:
-                self.push(now, STEP)
-                self.pending = True
+                self._wake(now)
+
+    def _wake(self, now: int) -> None:
+        self.push(max(now, self.free_us) if self.limits.ahead else now, STEP)
+        self.pending = True
 
     def _timeout(self, now: int, r: Request) -> None:  # 4.6
         if r.state not in ("waiting", "running"):
@@ -307,17 +317,26 @@ class Host:
         self._gives_up(now, r)
         self.cache.release(r)
         if not self.running and not self.pending and self.waiting:
-            self.push(now, STEP)
-            self.pending = True
+            self._wake(now)
 
     def _part(self, want: int) -> int:
         return min(want, self.limits.threshold) if self.limits.threshold > 0 else want
+
+    def _emitted(self, r: Request, positions: int) -> int:
+        """Tokens that a decode emits: by the mean acceptance, with what is left over of earlier steps."""
+        wanted = math.floor(r.carry + (1.0 + self.limits.acceptance * self.limits.drafts))
+        return min(max(wanted, 1), positions, len(r.tokens) + r.output - 1 - r.progress)
 
     def _step(self, now: int) -> None:  # 4
         if not self.running and not self.waiting:
             self.pending = False
             return
         limits, self.evicted = self.limits, False
+        for end, r in list(self.leaving):
+            if end <= now:
+                self.cache.release(r)
+                self.leaving.remove((end, r))
+        begin_us = max(now, self.free_us) if limits.ahead else now
         left = limits.budget
         for r in self.running:
             r.new = 0
@@ -325,14 +344,17 @@ class Host:
         while i < len(self.running) and left > 0:  # 4.2
             r = self.running[i]
             prefill = r.progress < len(r.tokens)
-            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else 1
+            positions = min(1 + limits.drafts, left)
+            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else self._emitted(r, positions)
             if not self._reserve(r, n):
                 break
+            if not prefill:
+                r.carry = max(r.carry + (1.0 + limits.acceptance * limits.drafts - n), 0.0)
             r.new = n
             r.computed += n
-            left -= n
+            left -= n if prefill else positions
             i += 1
-        while len(self.running) < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
+        while self._seated() < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
             r = self.waiting[0]
             if r.transfer is not None:  # one token: of its answer, or of a prompt that was preempted
                 if not self.cache.allocate(r, r.progress, r.progress + 1, []):
@@ -353,8 +375,13 @@ class Host:
                 break
             self.waiting.pop(0)
             self.running.append(r)
-            r.state, r.start, r.new, r.computed, r.cached = "running", now, n, begin + n, len(cached)
+            r.state, r.start, r.begun, r.new, r.computed = "running", now, begin_us, n, begin + n
+            r.cached = len(cached)
             left -= n
+        if not self.running and now < begin_us:  # nothing before the step that runs ends
+            self.push(begin_us, STEP)
+            return
+        now = begin_us
         x = self.step([Active(len(r.tokens), r.progress, r.new) for r in self.running if r.new > 0])
         self.clamped += bool(clamps(x, 1))
         dt = int(to_ticks(x, 1))
@@ -362,7 +389,7 @@ class Host:
             if r.progress < len(r.tokens):
                 r.progress = r.computed
             elif r.new > 0:
-                r.progress += 1
+                r.progress += r.new
                 r.itl.append((self.steps, dt))
             if r.progress == len(r.tokens) and not r.first_flag:
                 r.first_flag, r.first = True, now + dt
@@ -370,7 +397,10 @@ class Host:
             if r.progress >= len(r.tokens) + max(r.output, 1) - 1:
                 if r.progress < len(r.tokens) + r.output and not self.cache.allocate(r, r.progress, r.progress + 1, []):
                     self.failures += 1
-                self.cache.release(r)
+                if limits.ahead:
+                    self.leaving.append((now + dt, r))
+                else:
+                    self.cache.release(r)
                 self.running.remove(r)
                 r.state, r.decode_us = "completed", sum(us for _, us in r.itl)
                 self.push(now + dt, LEFT)
@@ -378,15 +408,20 @@ class Host:
                     token = self.users.token_us * max(r.output, 1)
                     self.users.end(now + dt + token + (self.users.completion_us if r.output else 0), True)
         self.steps += 1
-        self.pending = bool(self.running or self.waiting or limits.busy)
+        self.free_us = now + dt
+        self.pending = bool(self.running or self.waiting or limits.busy) or limits.ahead
         if self.pending:
-            self.push(now + dt, STEP)
+            self.push(now if limits.ahead else now + dt, STEP)
+
+    def _seated(self) -> int:
+        return len(self.running) + len(self.leaving)
 
     def _reserve(self, r: Request, n: int) -> bool:  # 4.4
         while not self.cache.allocate(r, r.progress, r.progress + n, []):
             self.evicted = True
             victim = self.running.pop()
             victim.state, victim.progress, victim.itl, victim.first_flag = "waiting", 0, [], False
+            victim.carry = 0.0
             self.cache.release(victim)
             self.waiting.insert(0, victim)
             self.preemptions += 1
