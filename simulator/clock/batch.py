@@ -146,14 +146,26 @@ def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
         if stored >= w.progress[i]:  # else its prompt was cached whole, and it holds no block of it
             for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
                 name(c.blocks, c.holder, w.table[i, b], key_of(q, rules, w, r, b))
-    if s.running == 1:  # it has the whole cache and still finds no room
-        s.alone = s.alone + 1 if s.lone == r else 1
+    if s.running == 1:  # it has the whole cache, but for what waiting requests loaded, and still finds no room
+        s.alone = s.alone + 1 if s.lone == r or c.tier.blocks > 0 else 1
         s.lone = r
     leave(w, c, s, s.running - 1)
     w.stack[s.stacked] = r
     s.stacked += 1
     s.waiting += 1
     s.preemptions += 1
+
+
+@inlined
+def stuck(q, rules, c, s, leaving):  # type: ignore[no-untyped-def]
+    """True if the last request that was preempted alone is preempted for ever. `leaving`: clients may give up.
+
+    With a tier others take turns with it, so nobody must have completed while each was preempted three times.
+    """
+    times = 3 if c.tier.blocks == 0 else 3 * (s.waiting + 1)
+    if s.alone < times or rules.horizon_us != NEVER or q.deadline_us[s.lone] != 0:
+        return False
+    return c.tier.blocks == 0 or not leaving
 
 
 @njit

@@ -25,11 +25,13 @@ from simulator.clock.batch import (
     lower,
     preempt,
     single_contexts,
+    stuck,
 )
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.clients import end, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
+from simulator.clock.tier import GO, LATER, consult, drop, forsake, land, rest, store
 from simulator.clock.vm import clamps, run, to_ticks
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER
@@ -54,7 +56,7 @@ last_us: time of the last event
 keys: block keys handed out
 serial: admissions so far
 slots: free slots
-lone: last request that was preempted while it ran alone, and how often in a row
+lone: last request that was preempted while it ran alone, and how often in a row, see `stuck`
 alone
 filling: running requests still in their prompt
 context: sum of the decodes' progress
@@ -143,49 +145,89 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
 
 
 @inlined
+def pop(s):  # type: ignore[no-untyped-def]
+    """Take the first request out of the queue: see `first_waiting`."""
+    if s.stacked > 0:
+        s.stacked -= 1
+    else:
+        s.head += 1
+
+
+@inlined
 def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[no-untyped-def]
     """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks.
 
     Without chunked prefill, no room for all its tokens is no room (vllm/v1/core/sched/scheduler.py, `schedule`).
+    Requests that the tier set aside come first, see tier.py.
     """
+    tier, at = c.tier, np.int64(0)  # at: how many of those set aside were looked at
     while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
-        r = first_waiting(w, s)
+        aside = at < tier.state[0].aside
+        if not aside and s.waiting == tier.state[0].aside:
+            break
+        r = np.int64(tier.aside[at]) if aside else first_waiting(w, s)
         cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
-        while cached < whole:  # find the prompt's blocks in order, up to the first that is missing
+        i = np.int64(tier.slot[r]) if aside else np.int64(-1)
+        loaded = i >= 0
+        if loaded:
+            if tier.done_us[i] > now:
+                at += 1
+                continue
+            cached = land(q, rules, w, c, i)
+        while not loaded and cached < whole:  # find the prompt's blocks in order, up to the first that is missing
             key = key_of(q, rules, w, r, cached)
             if key < 0 or c.holder[key] < 0:
                 break
             idle += c.blocks[c.holder[key], REFERENCES] == 0
             cached += 1
+        if tier.blocks > 0 and not loaded:
+            fate = consult(q, rules, w, c, s, r, cached, idle, now)
+            if fate == LATER:
+                if not aside:
+                    pop(s)
+                    tier.aside[at] = r
+                    tier.state[0].aside += 1
+                at += 1
+                continue
+            if fate != GO:
+                break
         want = q.input_len[r] - cached * rules.block
+        if loaded:
+            want = max(want, np.int64(1))
         if rules.threshold > 0 and want > rules.threshold:
             want = rules.threshold
         if want > tokens_left and not rules.chunked:
             break
         want = min(want, tokens_left)
-        need = (want + rules.block - 1) // rules.block
+        stored = min(cached * rules.block + want, np.int64(q.input_len[r]))
+        need = (stored + rules.block - 1) // rules.block - cached
         if need + idle > c.counts[FREE]:  # blocks found idle leave the free list too
             break
-        if s.stacked > 0:
-            s.stacked -= 1
+        if aside:
+            drop(tier, at)
         else:
-            s.head += 1
+            pop(s)
         s.waiting -= 1
-        s.slots -= 1
-        i = w.free_slots[s.slots]
-        s.top = max(s.top, i + 1)
+        if loaded:
+            tier.slot[r] = -1
+            tier.state[0].loading -= 1
+        else:
+            s.slots -= 1
+            i = np.int64(w.free_slots[s.slots])
+            s.top = max(s.top, i + 1)
         w.order[s.running] = i
         s.running += 1
-        w.who[i], w.progress[i], w.goal[i], w.granted[i] = r, 0, cached * rules.block + want, want
+        w.who[i], w.progress[i], w.goal[i], w.granted[i] = r, 0, stored, want
         w.spare[i], w.held[i], w.born[i], w.serial[i] = 0, 0, NEVER, s.serial
         s.serial += 1
         s.filling += 1
+        if tier.blocks > 0:  # what was loaded is in the tier, and a prompt found whole has no blocks to store
+            tier.stored[i] = cached if loaded or want == 0 else 0
         if want > 0:  # a prompt found whole claims no block
             row = w.table[i]
-            for b in range(cached):
+            for b in range(0 if loaded else cached):
                 row[b] = c.holder[key_of(q, rules, w, r, b)]
                 claim(c.blocks, c.counts, row[b])
-            stored = cached * rules.block + want
             for b in range(cached, cached + need):
                 key = key_of(q, rules, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
                 row[b] = take(c.blocks, c.holder, c.counts, key)
@@ -252,8 +294,13 @@ def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignor
         finished = decode_all(rules, w, c, s)
     else:
         chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
+    tier = c.tier.state[0]
+    tier.retry_us, tier.wake_us = NEVER, NEVER
     if not evicted and not defer:
-        chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
+        while True:
+            chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
+            if c.tier.blocks == 0 or s.running > 0 or s.waiting == 0 or not rest(w, c, s, now):
+                break
         s.saturated = s.waiting > 0
     return Plan(chunks, decodes, context, ahead, finished, reached)
 
@@ -301,7 +348,12 @@ def duration(q, rules, w, s, t, plan):  # type: ignore[no-untyped-def]
 def finish(q, rules, w, c, cl, s, times, plan, now, k, dt):  # type: ignore[no-untyped-def]
     """4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions."""
     s.elapsed += dt
-    if plan.finished + advance(q, w, s, times, k, dt, now + dt, plan.ahead) > 0:
+    finished = plan.finished + advance(q, w, s, times, k, dt, now + dt, plan.ahead)
+    if c.tier.blocks > 0:
+        store(q, rules, w, c, s, plan.ahead, now, now + dt)
+        if finished > 0:
+            s.alone = 0
+    if finished > 0:
         complete(q, w, c, cl, s, times, now + dt)
         if now + dt <= rules.horizon_us:
             s.last_us = max(s.last_us, now + dt)
@@ -341,7 +393,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
 
         # The next event: of several at one time the arrival first, then the step, then the client that gives up.
         arrival = queued_us[s.tail] if s.tail < n else NEVER
-        step = s.step_us if s.pending else NEVER
+        step = s.step_us if s.pending else c.tier.state[0].wake_us
         quit_us = deadline_us[quitters[s.quitter]] if s.quitter < s.quitters else NEVER
         now = min(arrival, step, quit_us)
         if cl.closed:
@@ -373,6 +425,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             if w.outcome[r] == UNFINISHED:  # the host skips the alarm of a completed request: no event, no time passes
                 s.last_us = max(s.last_us, now)
                 give_up(w, c, s, log, reach, r)
+                forsake(w, c, s, r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if s.running == 0 and not s.pending and s.waiting > 0:
@@ -384,6 +437,9 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
 
         k = s.step
         plan = schedule(q, rules, w, c, s, log, reach, times, now, k, False)
+        if c.tier.state[0].wake_us < NEVER:
+            s.pending = 0
+            continue
         dt = duration(q, rules, w, s, t, plan)
         if dt < 0:
             return HOSTILE
@@ -393,7 +449,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
         s.step += 1
         s.pending = 1 if s.running > 0 or s.waiting > 0 else 0
         s.step_us = now + dt
-        if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
+        if stuck(q, rules, c, s, s.quitter < s.quitters):
             return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:
         for j in range(s.running):

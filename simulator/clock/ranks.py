@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.batch import FAR, GAVE_UP, UNFINISHED, Exact, forget, give_up
+from simulator.clock.batch import FAR, GAVE_UP, UNFINISHED, Exact, forget, give_up, stuck
 from simulator.clock.blocks import Cache
 from simulator.clock.clients import end, next_us, send
 from simulator.clock.exact import Plan, duration, expect, finish, schedule
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, QueueLog
 from simulator.clock.steps import Chunks
+from simulator.clock.tier import forsake, tier_of
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER, EngineLimits
 
@@ -92,7 +93,7 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
 @inlined
 def cache_of(c, d):  # type: ignore[no-untyped-def]
     """The KV cache of lane `d`."""
-    return Cache(c.blocks[d], c.holder[d], c.counts[d])
+    return Cache(c.blocks[d], c.holder[d], c.counts[d], tier_of(c.tier, d))
 
 
 @inlined
@@ -165,6 +166,20 @@ def tell(ranks, states, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit
+def idle(c, states, low, high):  # type: ignore[no-untyped-def]
+    """True if lanes `low` to `high` run nothing and wait for their tiers: they step again when a transfer has ended."""
+    waits = False
+    for d in range(low, high):
+        if states[d].running > 0 or (states[d].waiting > 0 and c.tier.state[d, 0].wake_us == NEVER):
+            return False
+        waits = waits or c.tier.state[d, 0].wake_us < NEVER
+    if waits:
+        for d in range(low, high):
+            states[d].pending = 0
+    return waits
+
+
+@njit
 def through(free_us, now, us):  # type: ignore[no-untyped-def]
     """When a step of `us` that begins `now` has passed all stages, which are given it."""
     stages = free_us.size
@@ -217,8 +232,9 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         arrival = queued_us[first.tail] if first.tail < n else NEVER
         step, low, high = NEVER, np.int64(0), np.int64(0)
         for d in range(size):
-            if states[d].pending and states[d].step_us < step:
-                step = states[d].step_us
+            begins = states[d].step_us if states[d].pending else c.tier.state[d, 0].wake_us
+            if begins < step:
+                step = begins
                 low, high = members(ranks, d)
         quit_us = deadline_us[quitters[first.quitter]] if first.quitter < first.quitters else NEVER
         now = min(arrival, step, quit_us)
@@ -254,6 +270,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             if w.outcome[d, r] == UNFINISHED:
                 first.last_us = max(first.last_us, now)
                 give_up(batch_of(w, d), cache_of(c, d), states[d], log_of(log, d), reach[d], r)
+                forsake(batch_of(w, d), cache_of(c, d), states[d], r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if states[d].waiting > 0:
@@ -266,17 +283,19 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         free_us = ranks.free_us[low % len(ranks.seen)]
         if free_us.size > 1 and free_us[0] > now:  # another batch is in the first stage
             for d in range(low, high):
-                states[d].step_us = free_us[0]
+                states[d].pending, states[d].step_us = 1, free_us[0]
             continue
 
         every, late = np.int64(0), all_states.since_idle % ranks.interval > 0
-        all_states.since_idle += 1
         for d in range(low, high):
             s = states[d]
             own_log = log_of(log, d)
             plan = schedule(q, rules, batch_of(w, d), cache_of(c, d), s, own_log, reach[d], times, now, s.step, late)
             keep(ranks.plan[d], plan)
             every += plan.decodes + plan.chunks.tokens
+        if idle(c, states, low, high):
+            continue
+        all_states.since_idle += 1
         dt = np.int64(0)
         for d in range(low, high):
             plan = kept(ranks.plan[d])
@@ -303,7 +322,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             s.step += 1
             s.step_us = now + dt
             left += s.running + s.waiting
-            if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
+            if stuck(q, rules, cache_of(c, d), s, first.quitter < first.quitters):
                 return STUCK
         for d in range(low, high):
             states[d].pending = 1 if left > 0 else 0

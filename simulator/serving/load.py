@@ -18,11 +18,21 @@ NEVER = np.iinfo(np.int64).max  # a time that never comes
 
 
 @dataclass(frozen=True)
+class TierLimits:
+    """Host memory that keeps KV blocks: KV offload, see clock/tier.py."""
+
+    blocks: int  # KV blocks of a rank
+    block_us: float  # of a transfer in either direction, for each block
+    least_us: int  # of a transfer
+    prompt_only: bool = True  # blocks of answers are not stored
+
+
+@dataclass(frozen=True)
 class EngineLimits:
     """The limits of the engine.
 
     Without chunked prefill a step must have room for the longest prompt, or that prompt would wait for ever: ValueError
-    if `budget` is below `max_model_len`, or if there is no such limit.
+    if `budget` is below `max_model_len`, or if there is no such limit. A tier needs prefix caching: ValueError.
     """
 
     max_seqs: int  # requests in a batch
@@ -38,6 +48,7 @@ class EngineLimits:
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
+    tier: TierLimits | None = None  # KV offload
 
     @property
     def lanes(self) -> int:
@@ -47,6 +58,8 @@ class EngineLimits:
     def __post_init__(self) -> None:
         if not self.chunked and not 0 < self.max_model_len <= self.budget:
             raise ValueError(f"without chunked prefill, {self.budget} tokens in a step are too few for any prompt")
+        if self.tier and not self.caching:
+            raise ValueError("KV offload is not replayed without prefix caching")
 
 
 @dataclass(frozen=True)
