@@ -62,8 +62,8 @@ class Prediction:
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
     (workload.late_requests), `uncached` tokens (metrics.step_tokens) and
-    requests whose prompt was `evicted` from the cache and computed again. queue_grows: see metrics.queue_grows. served:
-    requests and tokens per second.
+    requests whose prompt was `evicted` from the cache and computed again, KV blocks `loaded` from host memory.
+    queue_grows: see metrics.queue_grows. served: requests and tokens per second.
     singles: the errors of single requests, for a trace that has their latencies.
     """
 
@@ -77,6 +77,7 @@ class Prediction:
     late: int = 0
     uncached: int = 0
     evicted: int = 0
+    loaded: int = 0
     queue_grows: bool = False
     served: Served = NOTHING
     singles: Singles | None = None
@@ -125,6 +126,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         late=_mean_count(late_requests(experiment.workload, r.requests) for r in replays),
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
+        loaded=_mean_count(r.run.loaded for r in replays),
         queue_grows=queue_grows(replays, count),
         served=served(experiment.workload, replays),
         singles=_singles(experiment, replays) if of_requests else None,

@@ -310,8 +310,8 @@ def _on_ranks(
     work, cache, state = _unused(load, q, cl, rules, tier)
     work = Exact(*(np.stack([column] * lanes) for column in work))
     work.outcome[:] = ELSEWHERE
-    columns = (np.stack([column] * lanes) for column in cache[:-1])
-    cache, state = Cache(*columns, tiers(cache.tier, lanes)), np.repeat(state, lanes)
+    blocks, holder, counts = (np.stack([column] * lanes) for column in (cache.blocks, cache.holder, cache.counts))
+    cache, state = Cache(blocks, holder, counts, tiers(cache.tier, lanes)), np.repeat(state, lanes)
     parts, times, status = new_ranks(load.limits, n), _no_times(n), MORE
     logs = [Gaps(wanted) for _ in range(lanes)]
     while status in (MORE, ROOM):

@@ -13,8 +13,8 @@ its latency kernel. A block is a full KV block, known by its content and all tha
 3. Look. The blocks of a waiting request's prompt that the GPU lacks are looked up from the first missing one on, up to
    the first that is not there (vLLM, host). If a transfer holds one of those found, the request is set aside.
 4. Load. Otherwise blocks of the GPU are claimed for what the GPU has and taken for what is loaded; if they do not
-   suffice, the request and all behind it wait. The load begins with the step, and the request is set aside (vLLM; in the
-   host blocks come from CPU memory in no time, and only a disk behind it defers a request).
+   suffice, the request and all behind it wait. The load begins with the step, and the request is set aside (vLLM; the
+   host's blocks come from CPU memory in no time, and only a disk behind it defers a request).
 5. Set aside. Such a request uses neither tokens nor a place in the batch. Requests behind it are admitted. Every step
    looks at those set aside first, in the order in which that happened (vLLM). One whose load has ended is admitted with
    all blocks found as its cached ones, by the rules of any other; if they are the whole prompt, its last token is
@@ -25,7 +25,7 @@ its latency kernel. A block is a full KV block, known by its content and all tha
    host). A block can be read, and evicted, when its transfer has ended.
 7. Idle. Without a running request, the next step begins when a transfer that a request waits for has ended, or a
    request is queued (vLLM's engine polls; no empty step is counted). If no transfer is in flight and requests that were
-   loaded hold the blocks that the first one needs, the last one of them gives its blocks back: ours, as vLLM would stop.
+   loaded hold the blocks that the first one needs, the last of them gives its blocks back (ours: vLLM would stop).
 
 Where the engine gives blocks away that it still copies, vLLM waits for the copy; that is left out, as is a client's
 giving up during a load, where vLLM keeps the blocks until the load has ended.
@@ -82,7 +82,8 @@ def new_tier(limits: TierLimits | None, keys: int, answer: np.ndarray, requests:
     state["wake_us"] = NEVER
     none, few = np.zeros(0, np.int64), np.zeros(0, np.int32)
     if limits is None or limits.blocks < 1:
-        return Tier(0, 0.0, 0, True, np.zeros((0, 2), np.int32), *[none] * 5, few, none, state)
+        ring = np.zeros((0, 2), np.int32)
+        return Tier(0, 0.0, 0, True, ring, none, none, none, none, none, few, none, state)
     ring = np.full((keys + 1, 2), -1, np.int32)
     ring[keys] = keys
     return Tier(
@@ -104,7 +105,7 @@ def new_tier(limits: TierLimits | None, keys: int, answer: np.ndarray, requests:
 
 def tiers(tier: Tier, lanes: int) -> Tier:
     """One such tier for each lane, see ranks.py."""
-    return Tier(*tier[:4], *(np.stack([column] * lanes) for column in tier[4:]))
+    return tier._replace(**{name: np.stack([getattr(tier, name)] * lanes) for name in Tier._fields[4:]})
 
 
 @inlined
@@ -227,7 +228,7 @@ def store(q, rules, w, c, s, ahead, now, end_us):  # type: ignore[no-untyped-def
 
 @njit
 def consult(q, rules, w, c, s, r, cached, idle, now):  # type: ignore[no-untyped-def]
-    """3 and 4: look for the prompt's blocks after the `cached` ones that the GPU has, `idle` of them held by no request.
+    """3 and 4: look for the prompt's blocks after the `cached` ones that the GPU has, `idle` of them held by nobody.
 
     GO: nothing is found. LATER: a load has begun, or a transfer holds what is found. NO_ROOM: no blocks to load into.
     """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from simulator.common.streams import stream
+from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.requests import THINKING, requests
 from simulator.serving.trace import Chains, Requests
@@ -257,6 +259,17 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
     )
 
 
+def tier_limits(engine: Engine, facts: Mapping[str, float]) -> TierLimits | None:
+    """The host memory of a rank, if it is given. Every GPU keeps its own part of a block there
+    (vllm/v1/kv_offload/cpu/spec.py): all parts share the memory, and go over the GPUs' own links at once."""
+    if not engine.kv_offloading_size or not engine.kv_offload_gb_per_s:
+        return None
+    block_bytes = facts["kv_bytes_per_token"] * engine.block_size  # of a tensor-parallel GPU, all stages together
+    blocks = int(engine.kv_offloading_size * 2**30 // (block_bytes * engine.tensor_parallel))
+    block_us = block_bytes / engine.pipeline_parallel / (engine.kv_offload_gb_per_s * 1e3)
+    return TierLimits(blocks, block_us, engine.kv_offload_latency_us, engine.offload_prompt_only)
+
+
 def limits_of(experiment: Experiment) -> EngineLimits:
     """The limits of the experiment's engine, the same ones for any load."""
     engine, facts = experiment.engine, experiment.facts
@@ -273,4 +286,5 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         together=bool(facts["is_moe"]) and engine.data_parallel > 1,
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
+        tier=tier_limits(engine, facts),
     )
