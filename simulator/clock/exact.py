@@ -160,10 +160,10 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
     Without chunked prefill, no room for all its tokens is no room (vllm/v1/core/sched/scheduler.py, `schedule`).
     Requests that the tier set aside come first, see tier.py.
     """
-    tier, at = c.tier, np.int64(0)  # at: how many of those set aside were looked at
+    tier, tiered, at = c.tier, c.tier.blocks > 0, np.int64(0)  # at: how many of those set aside were looked at
     while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
-        aside = at < tier.state[0].aside
-        if not aside and s.waiting == tier.state[0].aside:
+        aside = tiered and at < tier.state[0].aside
+        if tiered and not aside and s.waiting == tier.state[0].aside:
             break
         r = np.int64(tier.aside[at]) if aside else first_waiting(w, s)
         cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
@@ -180,7 +180,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
                 break
             idle += c.blocks[c.holder[key], REFERENCES] == 0
             cached += 1
-        if tier.blocks > 0 and not loaded:
+        if tiered and not loaded:
             fate = consult(q, rules, w, c, s, r, cached, idle, now)
             if fate == LATER:
                 if not aside:
@@ -221,7 +221,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
         w.spare[i], w.held[i], w.born[i], w.serial[i] = 0, 0, NEVER, s.serial
         s.serial += 1
         s.filling += 1
-        if tier.blocks > 0:  # what was loaded is in the tier, and a prompt found whole has no blocks to store
+        if tiered:  # what was loaded is in the tier, and a prompt found whole has no blocks to store
             tier.stored[i] = cached if loaded or want == 0 else 0
         if want > 0:  # a prompt found whole claims no block
             row = w.table[i]
@@ -294,8 +294,8 @@ def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignor
         finished = decode_all(rules, w, c, s)
     else:
         chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
-    tier = c.tier.state[0]
-    tier.retry_us, tier.wake_us = NEVER, NEVER
+    if c.tier.blocks > 0:
+        c.tier.state[0].retry_us, c.tier.state[0].wake_us = NEVER, NEVER
     if not evicted and not defer:
         while True:
             chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
@@ -437,7 +437,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
 
         k = s.step
         plan = schedule(q, rules, w, c, s, log, reach, times, now, k, False)
-        if c.tier.state[0].wake_us < NEVER:
+        if c.tier.blocks > 0 and c.tier.state[0].wake_us < NEVER:
             s.pending = 0
             continue
         dt = duration(q, rules, w, s, t, plan)
