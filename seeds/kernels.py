@@ -34,5 +34,5 @@ def step_time(
     return max(kernels + s.schedule_us, s.issue_us)
 
 
-def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.25):
-    return base + cycles * s.reference_step_us
+def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 0.25, token: us/token = 1.0):
+    return base + cycles * s.reference_step_us + token * r.input_len

@@ -1,7 +1,8 @@
 """The fields that a program may read, each declared once. A field that is not here does not exist.
 
 `b` is the batch as the host's StepTime sees it. For each request, I is the input length, PI the progress before the
-step, and NN > 0 the number of new tokens. A request is in prefill while PI < I; later it decodes with NN = 1. `s` is
+step, and NN > 0 the number of new tokens. A request is in prefill while PI < I; later it decodes with NN = 1, or with
+the 1 + s.draft_tokens positions that speculative decoding verifies, however many of them are accepted. `s` is
 the deployment: model, hardware and engine, per rank where each rank holds a share. `r` is the request. An empty batch
 gives 0.
 
@@ -60,12 +61,12 @@ b.decode_reqs (request): requests past their prompt
   raw; from batch.num_decode_reqs; paper18; threshold; plain
 b.batch_size (request): requests in the step
   = b.prefill_reqs + b.decode_reqs; paper18; threshold; count; correction; plain
-b.decode_tokens (request): decode_reqs under its original name
-  from batch.decode_tokens; = b.decode_reqs; paper18
+b.decode_tokens (request): new tokens of decodes: decode_reqs, unless drafts are verified
+  from batch.decode_tokens; = (1 + s.draft_tokens) * b.decode_reqs; paper18
 b.prefill_tokens (token): new prompt tokens
   raw; from batch.prefill_tokens; paper18; threshold; presence; correction; plain
 b.tokens (token): all new tokens
-  from batch.scheduled_tokens; = b.prefill_tokens + b.decode_reqs; threshold; count; plain
+  from batch.scheduled_tokens; = b.prefill_tokens + b.decode_tokens; threshold; count; plain
 b.all_tokens (token): new tokens of all data-parallel ranks together, without padding, which meet at the experts: in a
     batch that is seen alone, as many of each rank; in a replay of a mixture of experts, the true ones
   = s.dp * b.tokens; no_cost
@@ -108,11 +109,13 @@ b.kv_write_us (us): KV entries of the new tokens over bandwidth
 b.prefill_gemm_us (us): matrix products of prefill over peak
   = s.gemm_us_per_token * b.prefill_tokens; datasheet; phase; component
 b.decode_gemm_us (us): matrix products of decode over peak
-  = s.gemm_us_per_token * b.decode_reqs; datasheet; phase; component
+  = s.gemm_us_per_token * b.decode_tokens; datasheet; phase; component
 b.prefill_attention_us (us): attention of prefill over peak
   = s.attention_us_per_pair * b.prefill_pairs; datasheet; phase; component
 b.decode_attention_us (us): attention of decode over peak
-  = s.attention_us_per_pair * (b.kv_decode_sum + b.decode_reqs); datasheet; phase; component
+  = s.attention_us_per_pair * ((1 + s.draft_tokens) * b.kv_decode_sum + (2 + s.draft_tokens) / 2 * b.decode_tokens)
+  datasheet; phase; component
+# The i-th of a decode's tokens attends to its context and i tokens.
 # A new token writes its KV entries, and reads and writes the residual stream twice a layer in 16 bits.
 b.prefill_bytes_us (us): bytes of prefill over bandwidth: all weights read, KV cache of the prompts, activations; 0
     without prefill
@@ -122,29 +125,31 @@ b.prefill_bytes_us (us): bytes of prefill over bandwidth: all weights read, KV c
 b.decode_bytes_us (us): bytes of decode over bandwidth: all weights read, KV cache of the decodes, activations; 0
     without decodes
   = min(b.decode_reqs, 1) * (b.weight_read_us + b.decode_kv_read_us
-    + (s.kv_us_per_token + (2 + 2) * 2 * s.layers * s.hidden / s.bytes_per_us) * b.decode_reqs)
+    + (s.kv_us_per_token + (2 + 2) * 2 * s.layers * s.hidden / s.bytes_per_us) * b.decode_tokens)
   datasheet; phase
 b.logits_us (us): output projection and float32 logits
-  = s.logits_us_per_row * b.batch_size; datasheet; component
+  = s.logits_us_per_row * (b.prefill_reqs + b.decode_tokens); datasheet; component
 b.allreduce_us (us): two ring all-reduces a layer over the link
   = s.allreduce_us_per_token * b.tokens; component
 b.attention_flops (flop): attention, this rank
-  = s.attention_us_per_pair * s.flops_per_us * (b.prefill_pairs + (b.kv_decode_sum + b.decode_reqs))
+  = s.attention_us_per_pair * s.flops_per_us * (b.prefill_pairs
+    + ((1 + s.draft_tokens) * b.kv_decode_sum + (2 + s.draft_tokens) / 2 * b.decode_tokens))
   peak s.flops_per_us; paper18
 b.total_flops (flop): matrix products, attention and output projection, this rank
   = s.gemm_us_per_token * s.flops_per_us * b.tokens + b.attention_flops
-    + 2 * s.hidden * s.vocab / s.tp * b.batch_size
+    + 2 * s.hidden * s.vocab / s.tp * (b.prefill_reqs + b.decode_tokens)
   peak s.flops_per_us; paper18
 # Float32 logits are written and read, as in s.logits_us_per_row.
 b.total_bytes (byte): weights, KV read and written, logits, this rank
-  = (b.weight_read_us + b.kv_read_us + b.kv_write_us) * s.bytes_per_us + (2 + 2) * 2 * s.vocab * b.batch_size
+  = (b.weight_read_us + b.kv_read_us + b.kv_write_us) * s.bytes_per_us + (2 + 2) * 2 * s.vocab
+    * (b.prefill_reqs + b.decode_tokens)
   peak s.bytes_per_us; paper18
-b.sorted_logits (request): logits that the sampler sorts: the vocabulary of every request where the model's
+b.sorted_logits (request): logits that the sampler sorts: the vocabulary for every token drawn where the model's
     generation_config sets top_p < 1 or top_k > 0
-  = s.sampling_sort * s.vocab * b.batch_size
-b.penalised_logits (request): logits under a repetition penalty: the vocabulary of every request where the model's
+  = s.sampling_sort * s.vocab * (b.prefill_reqs + b.decode_tokens)
+b.penalised_logits (request): logits under a repetition penalty: the vocabulary for every token drawn where the model's
     generation_config sets one
-  = s.repetition_penalty * s.vocab * b.batch_size
+  = s.repetition_penalty * s.vocab * (b.prefill_reqs + b.decode_tokens)
 b.graph_tokens (token): new tokens padded to the engine's captured CUDA graph sizes (1, 2, 4, multiples of 8 to 256, of
     16 above); the true number without a graph
   opcode b.tokens s.cudagraph_capture_max b.uncaptured
@@ -171,11 +176,12 @@ b.kernel_router_us (us): measured routers of all layers
 b.kernel_allreduce_us (us): measured all-reduces, two a layer; 0 at tp 1
   curve allreduce at b.graph_tokens
 b.kernel_lm_head_us (us): measured output projection
-  curve lm_head at b.batch_size; plain
+  curve lm_head at b.prefill_reqs + b.decode_tokens; plain
 b.kernel_sampler_us (us): drawing a token a request, with the sort and the penalties that generation_config asks for:
     bytes and launches counted, the sort's speed as published
-  curve sampler at b.batch_size
-b.kernel_decode_launch_us (us): measured attention of all layers at no context: the launches that every step makes
+  curve sampler at b.prefill_reqs + b.decode_tokens
+b.kernel_decode_launch_us (us): measured attention of all layers at no context: the launches that every step makes, and
+    the passes of a draft after its first, which takes part in the other kernels
   curve decode_launch at b.decode_reqs
 b.kernel_decode_us_per_token (us/token): measured decode attention of all layers for a token of context
   curve decode_per_token at b.decode_reqs; times b.kv_decode_sum
@@ -206,13 +212,15 @@ b.prompt_pairs (token**2): sum NN*(2*I + NN) over prefills, with I the whole pro
 b.host_prefill_compute_us (us): trained-physics form: FLOPs of prefill over peak
   = s.host_gemm_us_per_token * b.prefill_tokens + s.host_attention_us_per_pair * (b.prompt_pairs / 2); host
 b.host_decode_compute_us (us): trained-physics form: FLOPs of decode over peak
-  = s.host_gemm_us_per_token * b.decode_reqs + s.host_attention_us_per_pair * b.kv_decode_sum; host
+  = s.host_gemm_us_per_token * b.decode_tokens + s.host_attention_us_per_pair * ((1 + s.draft_tokens) * b.kv_decode_sum)
+  host
 b.host_prefill_kv_us (us): trained-physics form: KV entries of the new prompt tokens over bandwidth
   = s.host_kv_us_per_token * b.prefill_tokens; host
-b.host_decode_kv_us (us): trained-physics form: KV cache of the decodes, read and written, over bandwidth
-  = s.host_kv_us_per_token * (b.kv_decode_sum + b.decode_reqs); host
+b.host_decode_kv_us (us): trained-physics form: KV cache of the decodes, read and written, over bandwidth; the host
+    counts it for every token that is verified
+  = s.host_kv_us_per_token * ((1 + s.draft_tokens) * (b.kv_decode_sum + b.decode_reqs)); host
 b.host_allreduce_us (us): trained-physics form: all-reduces over memory bandwidth
-  = s.host_allreduce_us_per_token * b.tokens; host
+  = s.host_allreduce_us_per_token * (b.prefill_tokens + b.decode_reqs); host
 
 s.layers (one): transformer layers
   from config.json; example 32; least 1; count; scale 1; size; shape; plain
@@ -254,6 +262,8 @@ s.is_spread (one): 1 where whole experts are spread over GPUs
   from --engine expert_parallel; example 0; least 0; scale 17; switch; plain
 s.pp (one): pipeline parallelism: stages of layers
   from --engine pipeline_parallel; example 1; least 1; no_cost; plain
+s.draft_tokens (one): tokens that speculative decoding drafts for a decode in a step
+  from --engine num_speculative_tokens; example 0; least 0; no_cost; plain
 s.gpus (one): GPUs of the deployment: tp * dp * pp
   from --engine data_parallel; example 2; least 1; no_cost; plain
 s.is_moe (one): 1 with routed experts

@@ -78,7 +78,6 @@ def batch_use(function: Function, forest: Forest | None) -> BatchUse:
     facts: set[str] = set()
 
     def visit(name: str) -> None:
-        name = variable(name)
         if name in fields:
             return
         operands = _operands(name, forest)
@@ -102,15 +101,6 @@ def batch_use(function: Function, forest: Forest | None) -> BatchUse:
         tuple(name for name in CURVES if name in read),
         forest if TREES.name in fields else None,
     )
-
-
-def variable(name: str) -> str:
-    """The batch field that has the same value: the other one if `name` is a second name for it, else `name`."""
-    if name not in (*RAW, *SPECIAL, TREES.name) and not READABLE["b", name].curve:
-        match formula(name):
-            case Field("b", other):
-                return other
-    return name
 
 
 def _operands(name: str, forest: Forest | None) -> tuple[Field, ...]:
@@ -184,7 +174,7 @@ def value_of(name: str, lowering: Lowering) -> GoExpr:
 def read_as(field: Field) -> GoExpr:
     """The Go expression by which formulas read a field. Raises KeyError for a field that does not exist."""
     if field.scope == "b":
-        return GoAtom(batch_name(variable(field.name)))
+        return GoAtom(batch_name(field.name))
     if field.scope == "r":
         return GoAtom(READABLE["r", field.name].go)
     if field.name == "reference_step_us":
@@ -214,8 +204,7 @@ def go_field(scope: str, name: str) -> GoField:
         return GoField(read, "float64(req.InputLen())", "")
     if scope == "s":
         return GoField(read, read, "")
-    real = variable(name)  # a second name for a field is that field in Go
-    if real == TREES.name:
+    if name == TREES.name:
         return GoField(read, show(call_of_trees(DEFAULT)), "")
-    update = _SUMS["kvSquares" if real == "kv_var" else batch_name(real)].update if real in RAW else ""
-    return GoField(read, show(value_of(real, Lowering(GoNames(DEFAULT), read_as, set()))), update)
+    update = _SUMS["kvSquares" if name == "kv_var" else batch_name(name)].update if name in RAW else ""
+    return GoField(read, show(value_of(name, Lowering(GoNames(DEFAULT), read_as, set()))), update)

@@ -46,7 +46,10 @@ from simulator.schema import (
     BINS,  # bins of the histogram: of the prompts, or of the steps of a closed load
     CLOSED,  # 1 for a closed load, else 0
     GAPS,  # of a closed load, mean of 1 / (output - 1) over requests of more than one token
-) = range(17)
+    MISSED,  # steps that a request misses beside the one that runs when it is queued: 1 if they are composed ahead
+    WIDTH,  # new tokens of a decode in a step: 1, and its drafts
+    GAIN,  # mean tokens that a decode emits in a step
+) = range(20)
 # Columns of the histogram of the prompts.
 (
     BIN_SHARE,  # share of the requests

@@ -1,8 +1,9 @@
 """The mean field of load stages: Little's law instead of a replay, microseconds of work instead of milliseconds.
 
-In a steady stage n decodes run at once, n = rate x mean (output_len - 1) x mean step time(n), at most the request
-limit, and a share of the steps carries prompt chunks. Where requests differ in length, a histogram of at most MOST_BINS
-bins stands for the prompts, and a uniform distribution of the same mean and variance for the contexts of the decodes.
+In a steady stage n decodes run at once, n = rate x mean (output_len - 1) x mean step time(n) / tokens that a decode
+emits in a step, at most the request limit, and a share of the steps carries prompt chunks. Where requests differ in
+length, a histogram of at most MOST_BINS bins stands for the prompts, and a uniform distribution of the same mean and
+variance for the contexts of the decodes.
 Straight lines join the step times at whole n, so that predictions are continuous in the constants.
 
 A closed load has no rate, and its schedule, counted in steps, hardly depends on how long these last. So a histogram of
@@ -38,8 +39,10 @@ from evaluator.fit.machine import (
     DURATION,
     ENDS,
     FULL_HITS,
+    GAIN,
     GAPS,
     INPUT,
+    MISSED,
     OBSERVED_N,
     OUTPUT,
     QUEUE,
@@ -47,6 +50,7 @@ from evaluator.fit.machine import (
     SEQS,
     SHORTEST,
     SPAN,
+    WIDTH,
     differentiate,
     put_deployment,
     step_us,
@@ -129,7 +133,7 @@ def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  #
 
     Newton's method from the observed number; it halves the bracket where a step leaves it or gains too little.
     """
-    hits, need = row[FULL_HITS], row[RATE] * (row[OUTPUT] - 1.0)
+    hits, need = row[FULL_HITS], row[RATE] * (row[OUTPUT] - 1.0) / row[GAIN]
     arrive = row[RATE] * (1.0 - hits) * chunks
     a, b = 0.0, limit  # more arrives than is served at a, less at b (above the limit nothing is known at first)
     c = min(row[OBSERVED_N], limit) if row[OBSERVED_N] == row[OBSERVED_N] else limit / 2.0
@@ -167,11 +171,11 @@ def _solve(rows, static, step, raw, slot, v, row, bins, room, chunks, limit):  #
 def shape(row, bins, fixed_load):  # type: ignore[no-untyped-def]
     """(decode steps of a request, tokens left for prompts in a step, mean chunks of a prompt) of a load stage."""
     beside = row[OBSERVED_N] if fixed_load else row[SEQS]
-    room = max(row[BUDGET] - min(beside, row[BUDGET] - 1.0), 1.0)
+    room = max(row[BUDGET] - min(beside * row[WIDTH], row[BUDGET] - 1.0), 1.0)
     chunks = 0.0
     for k in range(int(row[BINS])):
         chunks += bins[k, BIN_COMPUTED] * chunks_of(bins[k, BIN_UNCACHED], room)
-    return row[OUTPUT] - 1.0, room, chunks
+    return (row[OUTPUT] - 1.0) / row[GAIN], room, chunks
 
 
 @njit
@@ -277,18 +281,18 @@ def predict(m, phi, active, fixed_load, running, means_ms):  # type: ignore[no-u
             served = limit / max(decodes * mean, 1e-9)
             wait = max(row[RATE] / served - 1.0, 0.0) * row[DURATION] / 2.0
         # A request first waits for the rest of a running step: E[t**2] / (2 E[t]), as long steps are hit more often.
-        # With less than one decode at once there is often no step.
-        ttft = queueing + wait + min(n, 1.0) * mean * square / 2.0 + own * chunks + token
+        # With less than one decode at once there is often no step. One that is composed already follows it.
+        ttft = queueing + wait + min(n, 1.0) * mean * (square / 2.0 + row[MISSED]) + own * chunks + token
         slowed = 1.0
         if row[COLD] > 0.0:  # every step that fills the cold cache delays all running requests
             parts = math.ceil(row[COLD_LEN] / room)
             chunk = row[COLD_LEN] / parts
             full = step_us(rows, static, step, raw, slot, v, low, 1, chunk, 0.0, row[INPUT], row[SHORTEST], row[SPAN])
             slowed += max(full - ends[0], 0.0) * parts * row[COLD] / row[DURATION]
-        decode = decodes * (mean * slowed + token)
+        decode = decodes * (mean * slowed + token * row[GAIN])
         means_ms[i, 0] = (ttft + decode + completion) / 1e3
         means_ms[i, 1] = ttft / 1e3
-        means_ms[i, 2] = (decode + completion) / max(decodes, 1.0) / 1e3
+        means_ms[i, 2] = (decode + completion) / max(decodes * row[GAIN], 1.0) / 1e3
 
 
 @njit
@@ -408,9 +412,10 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
                 moves, own_moves, square_moves = mean_slopes(steps, arrive, hits, d0, d1, d2)
             token = d[m.results[2], j] if m.results[2] >= 0 else 0.0
             completion = d[m.results[3], j] if m.results[3] >= 0 else 0.0
-            ttft = min(n, 1.0) * (moves * square + mean * square_moves) / 2.0 + own_moves * chunks + token
+            missed = square / 2.0 + row[MISSED]
+            ttft = min(n, 1.0) * (moves * missed + mean * square_moves / 2.0) + own_moves * chunks + token
             if n < 1.0:
-                ttft += more * mean * square / 2.0
+                ttft += more * mean * missed
             if m.results[1] >= 0:
                 ttft += e[QUEUE, j]
             if late:
@@ -419,11 +424,11 @@ def slopes(m, phi, active, fixed_load, running, slopes_ms):  # type: ignore[no-u
             if delay > 0.0:
                 share = filling * row[COLD] / row[DURATION]
                 slowed, slows = 1.0 + delay * share, (e[COLD_STEP, j] - e[0, j]) * share
-            decode = decodes * (moves * slowed + mean * slows + token)
+            decode = decodes * (moves * slowed + mean * slows + token * row[GAIN])
             p = m.place[m.group[deployment], j]
             slopes_ms[i, 0, p] += (ttft + decode + completion) / 1e3
             slopes_ms[i, 1, p] += ttft / 1e3
-            slopes_ms[i, 2, p] += (decode + completion) / max(decodes, 1.0) / 1e3
+            slopes_ms[i, 2, p] += (decode + completion) / max(decodes * row[GAIN], 1.0) / 1e3
 
 
 @njit
@@ -437,7 +442,7 @@ def cold_slopes(m, phi, slopes_us):  # type: ignore[no-untyped-def]
         put_deployment(m, phi, deployment)
         differentiate(rows, m.which, 0, m.static_which, v, m.d)
         n = math.floor(row[OBSERVED_N]) if row[OBSERVED_N] == row[OBSERVED_N] else 1.0
-        chunk = min(row[COLD_LEN], max(row[BUDGET] - n, 1.0))
+        chunk = min(row[COLD_LEN], max(row[BUDGET] - n * row[WIDTH], 1.0))
         span = row[SPAN] + 2.0  # the contexts of the decodes cover the whole answer
         step_us(rows, static, step, raw, slot, v, n, 1, chunk, 0.0, row[INPUT], row[SHORTEST], span)
         differentiate(rows, m.which, m.static_which, m.step_which, v, m.d)

@@ -19,7 +19,7 @@ from simulator.clock.run import HostileStep
 STEPS = 12  # at most
 TRIES = 4  # of a step, each damped more
 DAMPING, LEAST_DAMPING, MORE_DAMPING = 1e-3, 1e-6, 30.0
-CHANGE = 0.3  # of a constant's size, over which its first slopes are taken
+CHANGE = 1.0  # of a constant's size, over which its first slopes are taken: replays jump
 REACH = 3.0  # sizes of a constant, over which slopes are taken at most
 EFFECT = 0.003  # of a change for slopes on a weighted residual, root mean square, at least
 SETTLING = 10  # steps about the optimum

@@ -44,7 +44,7 @@ MOST_STEPS = 12  # bins of the steps of a closed load with prompts, and of those
 class Stages:
     """The load stages of several experiments as arrays.
 
-    table: float64[stages, 17], with the columns of `machine.py`. bins: float64[stages, most bins, 4 or 10], the
+    table: float64[stages, 20], with the columns of `machine.py`. bins: float64[stages, most bins, 4 or 10], the
     histogram of the prompts or, of a closed load, of its steps. observed_ms: float64[stages, 3], mean E2E, TTFT, ITL;
     NaN where not observed.
     """
@@ -81,8 +81,9 @@ def stages_of(e: Experiment, load: Load) -> Stages:
         requests = rate, output, prompt, _mean(computed[computed > 0]), _mean(computed == 0)
         limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
         n = rate * (output - 1) * means[2] * 1e3
+        of_engine = load.limits.ahead, 1 + load.limits.drafts, _gain(run, chosen, int(_pace_us(e)))
         cold = min(float(prompts), stage.rate * stage.duration_s) if j == 0 else 0.0
-        rows.append([*requests, *limits, 0, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0])
+        rows.append([*requests, *limits, 0, n, cold, prompt, shortest, span, len(bins), 0.0, 0.0, *of_engine])
         if stage.users and run.completed[chosen].any():
             histograms[-1] = seen = steps_seen(run, new, chosen, int(_pace_us(e)), _captured(e))
             rows[-1] = _closed(rows[-1], run, chosen, seen)
@@ -133,7 +134,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int, m
     """
     done = np.flatnonzero(run.completed)
     r, first = run.requests, (run.requests.arrival_us + run.ttft_us)[done]
-    start, end = first - run.prefill_us[done], first + run.decode_us[done]
+    start, end = run.spread(run.run.begun_us)[done], first + run.decode_us[done]
     number = _step_numbers(start, end, pace_us)
     sent, start, first, end = (number(us) for us in (r.arrival_us[done], start, first, end))
     steps = int(end.max()) + 1
@@ -145,14 +146,15 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int, m
         change = np.bincount(begin, weight, steps + 1) - np.bincount(until, weight, steps + 1)
         return np.asarray(np.cumsum(change)[:steps])
 
+    gain, width = _gain(run, done, pace_us), 1 + run.load.limits.drafts
     one, share = np.ones(len(done)), counted / max(int(counted.sum()), 1)
     several = counted & (outputs > 0)
     of_token = np.where(several, 1.0 / np.maximum(outputs, 1.0), 0.0) / max(int(several.sum()), 1)
     n, k, tokens = over(first, end, one), over(start, first, one), over(start, first, new[done] / parts)
-    # contexts: at step s a decode has input_len + s - first, a prompt half of its own on average
-    context = over(first, end, inputs - first) + n * np.arange(steps)
-    square = over(first, end, np.square(inputs - first.astype(float)))
-    square += 2.0 * np.arange(steps) * over(first, end, inputs - first.astype(float)) + n * np.square(np.arange(steps))
+    # contexts: at step s a decode has input_len + gain * (s - first), a prompt half of its own on average
+    at, begun = gain * np.arange(steps), inputs - gain * first
+    context = over(first, end, begun) + n * at
+    square = over(first, end, np.square(begun)) + (2.0 * at * over(first, end, begun) + n * np.square(at))
     prompt = over(start, first, inputs.astype(float))
     earlier = over(start, first, (new[done] - new[done] / parts) / 2.0)
     limits = run.load.limits
@@ -166,7 +168,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int, m
     alone = columns * np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0])[:, None]
     none = np.zeros(steps)
     every = [np.concatenate(pair) for pair in zip(weights, (missed, missed, none), strict=True)]
-    return _binned(np.concatenate([columns, alone], axis=1), np.array(every), most)
+    return _binned(np.concatenate([columns, alone], axis=1), np.array(every), most, width)
 
 
 def _step_numbers(start: np.ndarray, end: np.ndarray, pace_us: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -190,14 +192,14 @@ def _captured(e: Experiment) -> int:
     return int(e.facts["cudagraph_capture_max"] * e.facts["graph_mixed"])
 
 
-def _binned(columns: np.ndarray, weights: np.ndarray, most: int) -> np.ndarray:
+def _binned(columns: np.ndarray, weights: np.ndarray, most: int, width: int) -> np.ndarray:
     """float64[bins, 10]: the means of the steps float64[7, steps], weighted by what requests see of them, in at most
     MOST_STEPS bins of those without prompts, equal shares of the E2E, and of those with some, of the TTFT, up to `most`
-    new tokens and above."""
+    new tokens and above. width: new tokens of a decode."""
     n, k, tokens, *_ = columns
     bins = []
     seen = weights[1] + weights[2] * len(n)
-    large, size = tokens + np.round(n) > most, tokens * 1e6 + n
+    large, size = tokens + width * np.round(n) > most, tokens * 1e6 + n
     kinds = (k == 0, n, weights[1]), ((k > 0) & ~large, size, weights[0]), ((k > 0) & large, size, weights[0])
     for kind, by, until in kinds:
         rows = np.flatnonzero(kind & (weights.sum(axis=0) > 0.0))
@@ -214,10 +216,19 @@ def _binned(columns: np.ndarray, weights: np.ndarray, most: int) -> np.ndarray:
             span = min(math.sqrt(12.0 * spread), 2.0 * mean)
             each, decodes = max(prompts, 1), round(float(decodes))
             if computed > 0.0 and not large[some[0]]:  # rounding must not lift it above
-                computed = min(float(computed), most - decodes)
+                computed = min(float(computed), most - width * decodes)
             step = decodes, prompts, computed / each, earlier / each, prompt / each
             bins.append([*step, mean - span / 2.0, span, *weights[:, some].sum(axis=1)])
     return np.array(bins)
+
+
+def _gain(run: Replay, chosen: np.ndarray, pace_us: int) -> float:
+    """Mean tokens that a decode of the `chosen` requests emits in a step, by their replay at an even pace."""
+    done = chosen[run.completed[chosen]]
+    steps = run.decode_us[done].sum() / pace_us
+    if not run.load.limits.drafts or not steps:
+        return 1.0
+    return float(np.maximum(run.requests.output_len[done] - 1, 0).sum() / steps)
 
 
 def _budget(engine: Engine) -> int:

@@ -12,6 +12,7 @@ from evaluator.judge.gates import complaints, deployments_of
 from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve import __version__
+from evolve.calibrate.coefficients import has_coefficients
 from evolve.host.deployments import host_deployments, known_host, of_known
 from evolve.output.columns import figures, words
 from evolve.output.printing import plain, prose
@@ -22,6 +23,8 @@ from evolve.run.program import Source
 from evolve.run.ranges import described
 from evolve.run.trust import CLASSES, trust_of
 from simulator.clock.bind import Deployments
+from simulator.language.complete import for_host
+from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.experiment import Experiment
@@ -120,6 +123,11 @@ def accuracy(source: Source) -> tuple[str, ...]:
     return (TITLE, *(f"  {line}" for line in lines), *none, *wrapped)
 
 
+def program_for(source: Source) -> Program:
+    """The program as the host runs it; the host's own form stays as it is."""
+    return source.complete if has_coefficients(source.complete) else for_host(source.program)
+
+
 def emit_to(
     source: Source, target: str, out: Path | None, deployments: Sequence[Deployment], name: BackendName, again: str
 ) -> Emitted:
@@ -135,7 +143,7 @@ def emit_to(
     else:
         deployments = [of_known(known) for known in measured_deployments()]
         far = _some_beyond(source, deployments)
-    needs = plan(source.complete, TARGETS[target], name, deployments)
+    needs = plan(program_for(source), TARGETS[target], name, deployments)
     return _emitted(source, needs, out, again, deployments, far)
 
 
@@ -150,7 +158,7 @@ def emit_for_host(source: Source, target: str, out: Path | None, name: BackendNa
     for deployment in deployments:
         if deployment.hardware == GPU:
             fewest.setdefault(deployment.model, deployment)
-    needs = plan(source.complete, TARGETS[target], name, list(fewest.values()), host)
+    needs = plan(program_for(source), TARGETS[target], name, list(fewest.values()), host)
     return _emitted(source, needs, out, again, deployments, _some_beyond(source, deployments), host)
 
 
@@ -168,7 +176,7 @@ def _emitted(
     The gates judge it on `deployments`, or on those of the shipped runs if there are none. `far`: cautions about
     deployments beyond the fitted runs.
     """
-    program, cautions = source.complete, (*source.cautions, *far)
+    program, cautions = program_for(source), (*source.cautions, *far)
     files = emit(
         program,
         target=needs.target.name,
@@ -233,7 +241,12 @@ def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
     """A line for each setting of these experiments' engines that the host has not."""
     whole = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
     ranks = "the host's backend sees the batch of one rank, and counts its tokens for each of the others too"
+    drafts = (
+        "the host counts the accepted tokens of a decode against the budget of a step, not all that it verifies, and a "
+        "case for it holds no drafts"
+    )
     return (
+        *(f"{e.id}: {drafts}" for e in experiments if e.engine.num_speculative_tokens),
         *(f"{e.id}: {whole}" for e in experiments if not e.engine.chunked_prefill),
         *(f"{e.id}: {ranks}" for e in experiments if e.engine.data_parallel > 1),
         *(f"{e.id}: the host has no pipeline stages" for e in experiments if e.engine.pipeline_parallel > 1),

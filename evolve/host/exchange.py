@@ -110,7 +110,8 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
         none = np.full(len(requests), -1, np.int32)
         requests = replace(requests, prompt=none, group=none, chains=None)
     held, lost = tracev2.with_one_prefix(requests)
-    limits = limits_from(engine_of(work.load.limits))
+    own = work.load.limits
+    limits = replace(limits_from(engine_of(own)), drafts=own.drafts, acceptance=own.acceptance)
     exported = replace(work, load=Load(held, limits, work.load.clients))
     if experiment.workload.closed:
         exported = replace(exported, warnings=(*work.warnings, _own_client(experiment)))
@@ -242,6 +243,9 @@ class TraceFolder:
             "--snapshot-refresh-interval": 0,
             **{FLAGS[setting]: value for setting, value in engine_of(limits).items() if value},
         }
+        if limits.drafts:
+            flags["--num-speculative-tokens"] = limits.drafts
+            flags["--speculative-acceptance-rate"] = repr(limits.acceptance)
         return shlex.join(["blis", "replay", *(str(word) for pair in flags.items() for word in pair)])
 
 

@@ -16,7 +16,7 @@ from pyarrow import csv
 from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.host.cases import HostCase, program_text, read_case, read_trace
-from evolve.host.emit import beyond_fit, unlike_host
+from evolve.host.emit import beyond_fit, program_for, unlike_host
 from evolve.output.files import check_writable, digest_of
 from evolve.output.files import save as save_file
 from evolve.output.progress import Line
@@ -99,7 +99,7 @@ def bound_to(
             raise InputError(f"{where}: no step_linear_kv. Add it, or name a --program.")
         program = parse(text)
     else:
-        program = source.complete
+        program = program_for(source)
     facts = _facts(case.limits, names)
     code = assemble(program)
     unknown = sorted({name for _, name in code.statics} - facts.keys())
@@ -151,8 +151,8 @@ def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
 
 def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWork:
     """An experiment's requests with arrival seed `seed`, timed by a program."""
-    program = source.complete
-    load = load_of(experiment, seed)
+    program = program_for(source)
+    load = load_of(experiment, seed, host_rules=True)
     bound = bind(assemble(program), program.theta, experiment.facts)
     source_of_load = experiment.workload.source
     of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()

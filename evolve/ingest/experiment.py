@@ -296,7 +296,7 @@ def _engine(
 
     `traced_kv_blocks` is `kv.blocks_total_gpu` of the traces: the blocks that requests can use.
     """
-    engine = _recorded(settings, log, listed, traced_kv_blocks, findings)
+    engine = _recorded(settings, log, listed, traced_kv_blocks, overrides, findings)
     for key, value in overrides.items():
         if key in engine and engine[key] != value:
             text = f"{key} is {shown(value)} as given, the folder says {shown(engine[key])}"
@@ -321,9 +321,14 @@ def _engine(
 
 
 def _recorded(
-    settings: ServerSettings, log: EngineLog, listed: Listed, traced_kv_blocks: int | None, findings: FolderFindings
+    settings: ServerSettings,
+    log: EngineLog,
+    listed: Listed,
+    traced_kv_blocks: int | None,
+    given: Mapping[str, Setting],
+    findings: FolderFindings,
 ) -> dict[str, Setting]:
-    """The settings that the folder and the manifest give."""
+    """The settings that the folder and the manifest give. `given`: the user's own."""
     offload = log.kv_offload
     if offload is None:
         offload = listed.cpu_offload
@@ -350,6 +355,9 @@ def _recorded(
     if (log.pipeline_parallel or 1) > 1:
         text = f"{log.pipeline_parallel} pipeline stages: replayed as one"
         findings.warn("vllm.log", text)
+    if log.drafts and "num_speculative_tokens" not in given:
+        text = f"speculative decoding ({log.drafts}): replayed without; give --engine speculative_config=JSON and"
+        findings.warn("vllm.log", f"{text} --engine speculative_acceptance=SHARE, vLLM's draft acceptance rate")
     everything: dict[str, Setting | None] = {
         "name": "vllm",
         **from_log,

@@ -16,6 +16,7 @@ from simulator.serving.engine import SETTINGS, TYPES, Setting
 from simulator.serving.gpu import hardware_table
 from simulator.serving.known import read_config
 from simulator.serving.spec import OTHER_SETTINGS, engine_of
+from simulator.serving.speculation import CONFIG, unfolded
 
 Terms = Mapping[str, Any]
 """The terms of a model's config.json."""
@@ -42,12 +43,16 @@ def check_hardware(name: str | None) -> None:
 
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Setting]:
-    """`KEY=VALUE` texts of --engine as checked settings. Raises InputError for an unknown key or a wrong value."""
+    """`KEY=VALUE` texts of --engine as checked settings; of vLLM's speculative_config, those that it stands for. Raises
+    InputError for an unknown key or a wrong value."""
     given: dict[str, Setting] = {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not key:
             raise InputError(f"--engine {plain(pair)}: is not KEY=VALUE: write it like --engine max_num_seqs=64")
+        if key == CONFIG:
+            given |= unfolded(Section("--engine", "", {CONFIG: value})).raw
+            continue
         if key not in SETTINGS:
             hint = OTHER_SETTINGS.get(key) or nearest(key, SETTINGS)
             raise InputError(f"--engine {plain(key)}: is not an engine setting: {hint}")

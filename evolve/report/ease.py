@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from evolve.host.emit import accuracy, provenance
+from evolve.host.emit import accuracy, program_for, provenance
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.report.constants import kernel_fields
@@ -160,7 +160,7 @@ def go_files(source: Source) -> dict[str, str]:
     Raises InputError if the program cannot be emitted.
     """
     target = next(iter(TARGETS))
-    return emit(source.complete, target=target, provenance=provenance(source), accuracy=accuracy(source))
+    return emit(program_for(source), target=target, provenance=provenance(source), accuracy=accuracy(source))
 
 
 def imported(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from evolve.host.deployments import of_experiment
+from evolve.host.emit import program_for
 from evolve.inspect.ablation import Ablation
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
@@ -155,7 +156,7 @@ def _bytes(subject: Subject) -> Exhibit:
     what = "all emitted files (Go, its test, INTEGRATION.md), deployments not baked in"
     rows.append([what, _size(go_files(source))])
     if subject.clean:
-        one = emit(source.complete, target=next(iter(TARGETS)), deployments=[of_experiment(subject.clean[0])])
+        one = emit(program_for(source), target=next(iter(TARGETS)), deployments=[of_experiment(subject.clean[0])])
         rows.append(["all emitted files, with one deployment", _size(one)])
     if reads_kernels(source.complete):
         gpus = {e.hardware for e in subject.experiments}

@@ -32,6 +32,7 @@ class Exact(NamedTuple):
     # lists
     quitters: Any  # requests whose client may give up, by deadline
     stack: Any  # preempted requests, the next one to be admitted on top
+    leaving: Any  # slots of requests whose last step has not ended, see `State.leaving`
     free_slots: Any
     order: Any  # slots of the running requests, in order of admission
     # per slot
@@ -42,10 +43,11 @@ class Exact(NamedTuple):
     granted: Any  # new tokens in this step
     spare: Any  # room for tokens in the last block; FAR in a free slot
     held: Any  # number of blocks
-    left: Any  # decode steps to go, once the prompt is done; FAR in a free slot
+    left: Any  # tokens to go, once the prompt is done; FAR in a free slot
     since: Any  # sum of step times when the prompt was done, plus the steps since in which it got no token, us
     born: Any  # first step after its prompt was done, NEVER before
     serial: Any  # number of its admission
+    carry: Any  # float64: tokens that drafts owe it by their mean acceptance, below 1 unless the budget cut them
 
 
 @njit
@@ -146,7 +148,7 @@ def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
         if stored >= w.progress[i]:  # else its prompt was cached whole, and it holds no block of it
             for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
                 name(c.blocks, c.holder, w.table[i, b], key_of(q, rules, w, r, b))
-    if s.running == 1:  # it has the whole cache, but for what waiting requests loaded, and still finds no room
+    if s.running == 1 and s.leaving == 0:  # it has the whole cache, but for what waiting ones loaded, and is too large
         s.alone = s.alone + 1 if s.lone == r or c.tier.blocks > 0 else 1
         s.lone = r
     leave(w, c, s, s.running - 1)
@@ -160,9 +162,10 @@ def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
 def stuck(q, rules, c, s, leaving):  # type: ignore[no-untyped-def]
     """True if the last request that was preempted alone is preempted for ever. `leaving`: clients may give up.
 
-    With a tier others take turns with it, so nobody must have completed while each was preempted three times.
+    With a tier others take turns with it, and what each finds differs from turn to turn. So nobody must have completed,
+    and nothing been added to what is stored, while each was preempted thirty times, which is no proof but long enough.
     """
-    times = 3 if c.tier.blocks == 0 else 3 * (s.waiting + 1)
+    times = 3 if c.tier.blocks == 0 else 30 * (s.waiting + 1)
     if s.alone < times or rules.horizon_us != NEVER or q.deadline_us[s.lone] != 0:
         return False
     return c.tier.blocks == 0 or not leaving
@@ -213,8 +216,23 @@ def single_contexts(q, w, s, t, ahead):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def complete(q, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
-    """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released."""
+def depart(w, c, s, now):  # type: ignore[no-untyped-def]
+    """Free the slots and blocks of requests whose last step has ended `now`; of those composed ahead, all but the
+    last one has."""
+    if s.leaving > 0:
+        gone = s.leaving if now >= s.free_us else s.outgoing
+        for j in range(gone):
+            let_go(w, c, s, w.leaving[j])
+        for j in range(gone, s.leaving):
+            w.leaving[j - gone] = w.leaving[j]
+        s.leaving -= gone
+        s.outgoing = s.leaving
+
+
+@inlined
+def complete(q, rules, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
+    """Complete requests in order of the batch: the last token gets a block if it needs one, then all are released, at
+    once or when the step has ended."""
     kept = np.int64(0)
     for j in range(s.running):
         i = w.order[j]
@@ -230,7 +248,12 @@ def complete(q, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-def]
             else:
                 w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
                 w.held[i] += 1
-        let_go(w, c, s, i)
+        if rules.ahead:
+            w.leaving[s.leaving] = i
+            s.leaving += 1
+            w.spare[i], w.left[i] = FAR, FAR
+        else:
+            let_go(w, c, s, i)
         w.outcome[r] = COMPLETED
         times.decode_us[r] = s.elapsed - w.since[i]
         if cl.closed:

@@ -25,6 +25,7 @@ class CalendarWork(NamedTuple):
     turn: Any  # per request: that step, modulo the block size
     calendar: Any  # step number modulo its size -> first request whose last step that is, or -1
     after: Any  # per request: the next one with the same last step, or -1
+    leaving: Any  # requests that ended in the step before
     ending: Any  # requests that end in this step
     filling: Any  # requests still in their prompt, in order of admission
     progress: Any  # of those: prompt tokens computed before this step
@@ -71,14 +72,17 @@ def next_chunks(q, rules, w, watch, fills, newest, left, used, due):  # type: ig
 
 
 @inlined
-def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, newest, first, used, due):  # type: ignore[no-untyped-def]
-    """Admit queued requests while there are tokens and places.
+def admit(  # type: ignore[no-untyped-def]
+    q, rules, w, times, watch, now, begin_us, chunks, left, decodes, held, fills, head, newest, first, used, due
+):
+    """Admit queued requests to a step composed `now`, while there are tokens and places, `held` of which are taken.
 
     Returns True if that is proven, the chunks, requests in their prompts, the next request, the newest one admitted,
     the first segment, and the blocks used and due.
     """
     proven = True
-    while head < q.queued_us.size and decodes + fills < rules.max_seqs and left > 0 and q.queued_us[u(head)] <= now:
+    taken = decodes + held
+    while head < q.queued_us.size and taken + fills < rules.max_seqs and left > 0 and q.queued_us[u(head)] <= now:
         r = head
         p, g = np.int64(q.prompt[u(r)]), np.int64(q.group[u(r)])
         whole, shared = np.int64(q.prompt_blocks[u(r)]), np.int64(q.shared_blocks[u(r)])
@@ -122,7 +126,7 @@ def admit(q, rules, w, times, watch, now, chunks, left, decodes, fills, head, ne
         w.progress[u(fills)] = cached * rules.block
         w.chunk[u(fills)] = take
         fills += 1
-        times.start_us[u(r)] = now
+        times.start_us[u(r)], times.begun_us[u(r)] = now, begin_us
         times.cached[u(r)] = cached
         newest = r
         head += 1
@@ -223,23 +227,28 @@ def end_prompts(  # type: ignore[no-untyped-def]
 
 
 @inlined
-def release(q, rules, w, times, next_phase, ends, first, last, used, due):  # type: ignore[no-untyped-def]
-    """Free the blocks of the `ends` requests that end, in order of admission.
-
-    Returns True if that is proven, the end of the segments, and the blocks used and due.
-    """
-    proven = True
+def last_blocks(q, rules, w, next_phase, ends, used, due):  # type: ignore[no-untyped-def]
+    """The last tokens of the `ends` requests that end may need blocks. Returns True if they find them, and the blocks
+    used and due."""
     for j in range(ends):
         r = w.ending[j]
+        if q.output_len[u(r)] > 0 and w.turn[u(r)] == next_phase:
+            used += 1
+            due += 1
+    return used <= rules.blocks, used, due
+
+
+@inlined
+def release(q, rules, w, times, gone, ends, first, last, used):  # type: ignore[no-untyped-def]
+    """Free the blocks of the first `ends` requests of `gone`, in order of admission.
+
+    Returns the end of the segments, and the blocks used.
+    """
+    for j in range(ends):
+        r = gone[j]
         p, g = np.int64(q.prompt[u(r)]), np.int64(q.group[u(r)])
         whole, shared = np.int64(q.prompt_blocks[u(r)]), np.int64(q.shared_blocks[u(r)])
         output = np.int64(q.output_len[u(r)])
-        if output > 0 and w.turn[u(r)] == next_phase:  # the last token needs a block
-            used += 1
-            due += 1
-            if used > rules.blocks:
-                proven = False
-                break
         if times.cached[u(r)] * rules.block == q.input_len[u(r)]:  # cached whole: only its answer has blocks
             private = -(-output // rules.block)
             last = give(w.free, first, last, -1, private)
@@ -255,7 +264,7 @@ def release(q, rules, w, times, next_phase, ends, first, last, used, due):  # ty
         if g >= 0:
             last, freed = unhold(w.free, first, last, w.free.groups + g)
             used -= freed
-    return proven, last, used, due
+    return last, used
 
 
 @njit

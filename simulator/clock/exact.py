@@ -2,8 +2,12 @@
 
 Blocks, prefix hits, eviction of cached content, preemption of the last request, head-of-line blocking, prefill
 threshold, horizon, clients that give up. Events run in the host's order: (time, kind, order of pushing), the kinds
-being queued, step, time out. All effects of a step happen at its start. Section numbers are those of the host's
+being queued, step, time out. All effects of a step happen when it is composed. Section numbers are those of the host's
 semantics (blis-des-semantics).
+
+The host composes a step as it begins. An engine with asynchronous scheduling (`Rules.ahead`) composes it as the one
+before begins, so that a request misses one step more, and what a step frees can be used by the one after the next.
+With nothing to compose, it waits for the step that runs (vllm/v1/engine/core.py, `step_with_batch_queue`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from simulator.clock.batch import (
     GAVE_UP,
     UNFINISHED,
     complete,
+    depart,
     first_waiting,
     forget,
     give_up,
@@ -44,7 +49,8 @@ waiting: requests queued and not running
 stacked: preempted requests, which are admitted before others
 saturated: 1 if requests waited after the last step that could admit them
 running: requests in the batch
-step_us: when the pending step starts
+step_us: when the pending step is composed
+free_us: when the last step that was composed ends
 pending: 1 if a step is scheduled
 step: number of steps done
 clamped: step times outside [1, 10^10] us
@@ -56,6 +62,8 @@ last_us: time of the last event
 keys: block keys handed out
 serial: admissions so far
 slots: free slots
+leaving: slots of requests whose last step has not ended, if steps are composed ahead
+outgoing: those of them that leave before the next step is composed
 lone: last request that was preempted while it ran alone, and how often in a row, see `stuck`
 alone
 filling: running requests still in their prompt
@@ -85,8 +93,22 @@ def decode_all(rules, w, c, s):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def accepted(rules, w, i, tokens_left):  # type: ignore[no-untyped-def]
+    """The tokens that a decode emits in a step that verifies drafts, as many as its positions at most.
+
+    What the mean rate leaves over is carried to its next step (the host's sim/simulator.go, `peekDecodeTokens`).
+    """
+    wanted = np.int64(w.carry[i] + rules.rate)
+    emitted = min(max(wanted, np.int64(1)), rules.width, tokens_left, np.int64(w.left[i]))
+    w.carry[i] = max(w.carry[i] + (rules.rate - emitted), 0.0)
+    return emitted
+
+
+@inlined
 def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-untyped-def]
     """4.2: tokens and blocks for the running requests, in order of admission; `defer`: not for those in their prompt.
+
+    A decode takes as many tokens of the budget as it verifies, and blocks for those alone that are accepted.
 
     Returns the chunks, the decodes, the sum of their contexts, the tokens left in the budget, True if a request was
     preempted, and the serial number of the last request that was reached (NEVER: all).
@@ -108,7 +130,7 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
                 want = rules.threshold
             want = min(want, tokens_left)
         else:
-            want = np.int64(1)
+            want = np.int64(1) if rules.width == 1 else accepted(rules, w, i, tokens_left)
         need = (want - w.spare[i] + rules.block - 1) // rules.block if want > w.spare[i] else np.int64(0)
         while need > c.counts[FREE] and s.running > at:  # 4.4: the last request makes room, in the end this one
             evicted = True
@@ -128,14 +150,14 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
             w.goal[i] += want
             chunks = with_chunk(chunks, want, done, q.input_len[r])
         else:
-            if need > 0:
-                w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
+            for b in range(w.held[i], w.held[i] + need):
+                w.table[i, b] = take(c.blocks, c.holder, c.counts, np.int64(-1))
             decodes += 1
             context += done
         w.spare[i] += need * rules.block - want
         w.held[i] += need
         w.granted[i] = want
-        tokens_left -= want
+        tokens_left -= want if prompt else min(rules.width, tokens_left)
         at += 1
     if at < s.running:  # no tokens left for the others
         reached = w.serial[w.order[at]] - 1
@@ -154,14 +176,14 @@ def pop(s):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[no-untyped-def]
+def admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks):  # type: ignore[no-untyped-def]
     """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks.
 
     Without chunked prefill, no room for all its tokens is no room (vllm/v1/core/sched/scheduler.py, `schedule`).
     Requests that the tier set aside come first, see tier.py.
     """
     tier, tiered, at = c.tier, c.tier.blocks > 0, np.int64(0)  # at: how many of those set aside were looked at
-    while s.running < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
+    while s.running + s.leaving < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
         aside = tiered and at < tier.state[0].aside
         if tiered and not aside and s.waiting == tier.state[0].aside:
             break
@@ -218,7 +240,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
         w.order[s.running] = i
         s.running += 1
         w.who[i], w.progress[i], w.goal[i], w.granted[i] = r, 0, stored, want
-        w.spare[i], w.held[i], w.born[i], w.serial[i] = 0, 0, NEVER, s.serial
+        w.spare[i], w.held[i], w.born[i], w.serial[i], w.carry[i] = 0, 0, NEVER, s.serial, 0.0
         s.serial += 1
         s.filling += 1
         if tiered:  # what was loaded is in the tier, and a prompt found whole has no blocks to store
@@ -234,7 +256,7 @@ def admit(q, rules, w, c, s, times, now, tokens_left, chunks):  # type: ignore[n
             w.spare[i], w.held[i] = (cached + need) * rules.block - stored, cached + need
             chunks = with_chunk(chunks, want, np.int64(0), q.input_len[r])  # PI is still 0: no cached length is visible
         tokens_left -= want
-        times.start_us[r] = now
+        times.start_us[r], times.begun_us[r] = now, begin_us
         times.cached[r] = cached
     return chunks
 
@@ -257,10 +279,10 @@ def advance(q, w, s, times, k, dt, end_us, first):  # type: ignore[no-untyped-de
                 s.filling -= 1
                 s.context += size
         elif w.granted[i] > 0:
-            w.progress[i] += 1
-            w.left[i] -= 1
+            w.progress[i] += w.granted[i]
+            w.left[i] -= w.granted[i]
             finished += w.left[i] == 0
-            s.context += 1
+            s.context += w.granted[i]
         else:
             w.since[i] += dt  # the step passed it by: not part of its decode time
     return finished
@@ -278,8 +300,10 @@ class Plan(NamedTuple):
 
 
 @inlined
-def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignore[no-untyped-def]
+def schedule(q, rules, w, c, s, log, reach, times, now, begin_us, k, late):  # type: ignore[no-untyped-def]
     """4.2 to 4.4: running requests, then admissions, unless there was a preemption. Returns the plan of step `k`.
+
+    It is composed `now` and begins at `begin_us`.
 
     `late`: prompts wait for another step, if there is something to decode and the last step that could admit requests
     left none over (vllm/v1/core/sched/scheduler.py, `defer_prefills`).
@@ -288,7 +312,7 @@ def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignor
     finished, ahead, reached = np.int64(0), np.int64(0), NEVER
     chunks, evicted = NO_CHUNKS, False
     # all running requests decode, with a token and a free block for each
-    if s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]:
+    if rules.width == 1 and s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]:
         decodes, context, ahead = s.running, s.context, s.running
         tokens_left = np.int64(rules.budget) - decodes
         finished = decode_all(rules, w, c, s)
@@ -298,8 +322,8 @@ def schedule(q, rules, w, c, s, log, reach, times, now, k, late):  # type: ignor
         c.tier.state[0].retry_us, c.tier.state[0].wake_us = NEVER, NEVER
     if not evicted and not defer:
         while True:
-            chunks = admit(q, rules, w, c, s, times, now, tokens_left, chunks)
-            if c.tier.blocks == 0 or s.running > 0 or s.waiting == 0 or not rest(w, c, s, now):
+            chunks = admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks)
+            if c.tier.blocks == 0 or s.running + s.leaving > 0 or s.waiting == 0 or not rest(w, c, s, now):
                 break
         s.saturated = s.waiting > 0
     return Plan(chunks, decodes, context, ahead, finished, reached)
@@ -345,18 +369,25 @@ def duration(q, rules, w, s, t, plan):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def finish(q, rules, w, c, cl, s, times, plan, now, k, dt):  # type: ignore[no-untyped-def]
+def finish(q, rules, w, c, cl, s, times, plan, now, k, dt, end_us):  # type: ignore[no-untyped-def]
     """4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions."""
     s.elapsed += dt
-    finished = plan.finished + advance(q, w, s, times, k, dt, now + dt, plan.ahead)
+    s.free_us = end_us
+    finished = plan.finished + advance(q, w, s, times, k, dt, end_us, plan.ahead)
     if c.tier.blocks > 0:
-        store(q, rules, w, c, s, plan.ahead, now, now + dt)
+        store(q, rules, w, c, s, plan.ahead, now, end_us)
         if finished > 0:
             s.alone = 0
     if finished > 0:
-        complete(q, w, c, cl, s, times, now + dt)
-        if now + dt <= rules.horizon_us:
-            s.last_us = max(s.last_us, now + dt)
+        complete(q, rules, w, c, cl, s, times, end_us)
+        if end_us <= rules.horizon_us:
+            s.last_us = max(s.last_us, end_us)
+
+
+@inlined
+def not_before(rules, s, now):  # type: ignore[no-untyped-def]
+    """When a step begins that is composed `now`, or is composed if the engine is idle `now`."""
+    return max(now, s.free_us) if rules.ahead else now
 
 
 @njit
@@ -378,6 +409,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
     # s, see STATE.
     #
     #   now, dt      time of the event, and duration of the step, us
+    #   start        when the step begins
     #   k            number of this step
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters
     log_us, log_tokens, logging, logged = log.us, log.tokens, log.us.size > 0, log.first[0]
@@ -417,7 +449,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
                 expect(q, w, s, r)
             s.waiting += 1
             if not s.pending:  # the instance was idle
-                s.pending, s.step_us = 1, now
+                s.pending, s.step_us = 1, not_before(rules, s, now)
             continue
         if step != now:  # 4.6: a client gives up
             r = quitters[s.quitter]
@@ -429,14 +461,18 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if s.running == 0 and not s.pending and s.waiting > 0:
-                    s.pending, s.step_us = 1, now
+                    s.pending, s.step_us = 1, not_before(rules, s, now)
             continue
         if s.running == 0 and s.waiting == 0:
             s.pending = 0
             continue
 
-        k = s.step
-        plan = schedule(q, rules, w, c, s, log, reach, times, now, k, False)
+        k, start = s.step, not_before(rules, s, now)
+        depart(w, c, s, now)
+        plan = schedule(q, rules, w, c, s, log, reach, times, now, start, k, False)
+        if s.running == 0 and now < start:  # no room before the step that runs ends
+            s.step_us = start
+            continue
         if c.tier.blocks > 0 and c.tier.state[0].wake_us < NEVER:
             s.pending = 0
             continue
@@ -445,10 +481,10 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
             return HOSTILE
         if logging:
             log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, plan.decodes, plan.reached
-        finish(q, rules, w, c, cl, s, times, plan, now, k, dt)
+        finish(q, rules, w, c, cl, s, times, plan, now, k, dt, start + dt)
         s.step += 1
-        s.pending = 1 if s.running > 0 or s.waiting > 0 else 0
-        s.step_us = now + dt
+        s.pending = 1 if s.running > 0 or s.waiting > 0 or rules.ahead else 0
+        s.step_us = start if rules.ahead else start + dt
         if stuck(q, rules, c, s, s.quitter < s.quitters):
             return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:

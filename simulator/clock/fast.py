@@ -18,7 +18,17 @@ from __future__ import annotations
 import numpy as np
 
 from simulator import schema
-from simulator.clock.calendar import admit, end_decodes, end_prompts, next_chunks, oldest_left, release, sort_first, u
+from simulator.clock.calendar import (
+    admit,
+    end_decodes,
+    end_prompts,
+    last_blocks,
+    next_chunks,
+    oldest_left,
+    release,
+    sort_first,
+    u,
+)
 from simulator.clock.clients import completed, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, UNPROVEN
 from simulator.clock.steps import DIRECT, LINE, MARGIN, NO_CHUNKS, evaluate, piece_for, put, recall
@@ -28,7 +38,7 @@ from simulator.serving.load import NEVER
 
 _STATE = """\
 head newest decodes context squares oldest filling step place phase
-clamped now used due first last"""
+clamped now chosen used due first last held"""
 STATE = np.dtype([*((name, "i8") for name in _STATE.split()), ("offending", "f8")])
 
 
@@ -55,6 +65,8 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
         #   k, place, phase   this step's number; k modulo the calendar's size; k modulo the block size
         #   tall              the longest context of a decode in this step, 0 if the program does not read it
         #   now, dt           start of this step and its duration; -1 while that is not known
+        #   chosen            when this step is composed
+        #   held              requests that ended in the step before and hold places and blocks until the next one
         #   used, due         blocks not free; blocks of those that are still to be taken out of the segments
         #   first, last       the first segment of free blocks, and the one behind the last
         #   chunks, left      the prompt chunks of this step; tokens left in its budget
@@ -71,9 +83,11 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
         head, newest, decodes, context, squares = s.head, s.newest, s.decodes, s.context, s.squares
         oldest, fills, k, place, phase = s.oldest, s.filling, s.step, s.place, s.phase
         clamped, now, used, due, first, last = s.clamped, s.now, s.used, s.due, s.first, s.last
+        chosen, held, ahead = s.chosen, s.held, rules.ahead
         status = DONE
         if n > 0 and k == 0:
             now = next_us(cl) if cl.closed else queued_us[0]
+            chosen = now
         while now != NEVER and (head < n or decodes + fills > 0):
             if k >= last_step:
                 status = MORE
@@ -81,9 +95,13 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
 
             if cl.closed:
                 send(cl, q, now)
-                if decodes + fills == 0 and queued_us[u(head)] > now:  # idle until the next arrival
-                    now = min(queued_us[u(head)], next_us(cl))
-                    continue
+            if decodes + fills == 0 and queued_us[u(head)] > chosen:  # nothing to compose
+                if chosen == now:  # idle until the next arrival, else the step before still runs
+                    now = min(queued_us[u(head)], next_us(cl)) if cl.closed else queued_us[u(head)]
+                elif watch and held > 0:
+                    last, used = release(q, rules, w, times, w.leaving, held, first, last, used)
+                chosen, held = now, np.int64(0)
+                continue
 
             # Tokens of this step: one for each decode, the rest for prompts, running ones before new ones.
             left = rules.budget - decodes
@@ -91,15 +109,36 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 status = UNPROVEN
                 break
             chunks = NO_CHUNKS
-            if fills > 0 or (head < n and queued_us[u(head)] <= now):
+            if fills > 0 or (head < n and queued_us[u(head)] <= chosen):
                 proven, left, chunks, used, due = next_chunks(q, rules, w, watch, fills, newest, left, used, due)
                 if proven:
                     proven, chunks, fills, head, newest, first, used, due = admit(
-                        q, rules, w, times, watch, now, chunks, left, decodes, fills, head, newest, first, used, due
+                        q,
+                        rules,
+                        w,
+                        times,
+                        watch,
+                        chosen,
+                        now,
+                        chunks,
+                        left,
+                        decodes,
+                        held,
+                        fills,
+                        head,
+                        newest,
+                        first,
+                        used,
+                        due,
                     )
                 if not proven:
                     status = UNPROVEN
                     break
+                if ahead and decodes + fills == 0 and chosen < now:  # no room before the step that runs ends
+                    if watch and held > 0:
+                        last, used = release(q, rules, w, times, w.leaving, held, first, last, used)
+                    chosen, held = now, np.int64(0)
+                    continue
 
             # Its duration, recalled where the step's composition is known and all chunks start at 0.
             tall = oldest + k - 1 if longest and decodes > 0 else np.int64(0)
@@ -111,7 +150,7 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                         t, longest, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, context, tall
                     )
                 kind = pieces[u(i)].kind if opcodes else LINE
-                if fills == 0 and kind != DIRECT:
+                if fills == 0 and kind != DIRECT and held == 0:
                     # Nothing but decodes until the next arrival that finds room or the next completion. The loop runs
                     # all steps but the last of this stretch, which is left to the general way below.
                     stop_us = queued_us[u(head)] if head < n and decodes < max_seqs else NEVER
@@ -139,10 +178,11 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                                     t, chunks.count, decodes, chunks.tokens, chunks.largest, chunks.pairs, sum_now, tall
                                 )
                                 dt = np.int64(to_ticks(x, 1))
-                        if calendar[u(place)] >= 0 or now + dt >= stop_us:
+                        if calendar[u(place)] >= 0 or (now if ahead else now + dt) >= stop_us:
                             break
                         if logging:
                             log_us[k - logged], log_tokens[k - logged] = dt, decodes
+                        chosen = now
                         now += dt
                         sum_now += more
                         k += 1
@@ -157,6 +197,8 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                             break
                     context = np.int64(sum_now)
                     used += due - owed
+                    if not ahead:
+                        chosen = now
                     if dt < 0:
                         continue
                 elif opcodes:
@@ -235,10 +277,19 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                     for j in range(ends):
                         completed(cl, q, w.ending[j], now + dt)
             if watch and ends > 0:
-                proven, last, used, due = release(q, rules, w, times, next_phase, ends, first, last, used, due)
+                proven, used, due = last_blocks(q, rules, w, next_phase, ends, used, due)
                 if not proven:
                     status = UNPROVEN
                     break
+            if ahead:
+                if watch:
+                    if held > 0:
+                        last, used = release(q, rules, w, times, w.leaving, held, first, last, used)
+                    for j in range(ends):
+                        w.leaving[u(j)] = w.ending[u(j)]
+                held = ends
+            elif watch and ends > 0:
+                last, used = release(q, rules, w, times, w.ending, ends, first, last, used)
 
             k += 1
             place = place + 1 if place + 1 < ring else 0
@@ -246,15 +297,21 @@ def build(blocks: bool, single: bool, formula=None):  # type: ignore[no-untyped-
                 phase = next_phase
                 used += phases[u(phase)]
                 due += phases[u(phase)]
-            if decodes + fills > 0 or (head < n and queued_us[u(head)] <= now):
+            if ahead:
+                chosen = now
                 now += dt
+            elif decodes + fills > 0 or (head < n and queued_us[u(head)] <= now):
+                now += dt
+                chosen = now
             elif head < n:  # idle: the next arrival starts a step at once
                 now = queued_us[u(head)]
                 if cl.closed:
                     now = min(now, next_us(cl))
+                chosen = now
         s.head, s.newest, s.decodes, s.context, s.squares = head, newest, decodes, context, squares
         s.oldest, s.filling, s.step, s.place, s.phase = oldest, fills, k, place, phase
         s.clamped, s.now, s.used, s.due, s.first, s.last = clamped, now, used, due, first, last
+        s.chosen, s.held = chosen, held
         return status
 
     return fast_clock

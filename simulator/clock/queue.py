@@ -49,12 +49,16 @@ class Rules(NamedTuple):
     once: bool  # the fast clock must not let the same content be cached twice
     patient: bool  # no client gives up
     hostile_stops: bool  # stop at a step time outside [1, 10^10] us
+    ahead: bool  # a step is composed as the one before begins
+    width: int  # token positions of a decode in a step: with its drafts, which it verifies
+    rate: float  # tokens that it emits in a step on average
 
 
 class Times(NamedTuple):
     """The results of a clock, per request."""
 
     start_us: Any  # last admission
+    begun_us: Any  # begin of the step that it was admitted to
     first_us: Any  # end of the prompt's last step
     decode_us: Any  # sum of its decode steps
     cached: Any  # KV blocks found at the last admission

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.batch import FAR, GAVE_UP, UNFINISHED, Exact, forget, give_up, stuck
+from simulator.clock.batch import FAR, GAVE_UP, UNFINISHED, Exact, depart, forget, give_up, stuck
 from simulator.clock.blocks import Cache
 from simulator.clock.clients import end, next_us, send
-from simulator.clock.exact import Plan, duration, expect, finish, schedule
+from simulator.clock.exact import Plan, duration, expect, finish, not_before, schedule
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, QueueLog
 from simulator.clock.steps import Chunks
 from simulator.clock.tier import forsake, tier_of
@@ -74,6 +74,7 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
         w.prompt_key[d],
         w.quitters[d],
         w.stack[d],
+        w.leaving[d],
         w.free_slots[d],
         w.order[d],
         w.table[d],
@@ -87,13 +88,15 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
         w.since[d],
         w.born[d],
         w.serial[d],
+        w.carry[d],
     )
 
 
 @inlined
-def cache_of(c, d):  # type: ignore[no-untyped-def]
-    """The KV cache of lane `d`."""
-    return Cache(c.blocks[d], c.holder[d], c.counts[d], tier_of(c.tier, d))
+def cache_of(c, d, none):  # type: ignore[no-untyped-def]
+    """The KV cache of lane `d`; `none`: its tier, if no lane has one, which costs less than to look it up."""
+    tier = tier_of(c.tier, d) if c.tier.blocks > 0 else none
+    return Cache(c.blocks[d], c.holder[d], c.counts[d], tier)
 
 
 @inlined
@@ -135,13 +138,13 @@ def held(s):  # type: ignore[no-untyped-def]
 
 
 @njit
-def wake(ranks, states, d, now):  # type: ignore[no-untyped-def]
-    """Lane `d` has a request: unless a step is scheduled, it and those that step with it begin one."""
+def wake(rules, ranks, states, d, now):  # type: ignore[no-untyped-def]
+    """Lane `d` has a request: unless a step is scheduled, it and those that step with it compose one."""
     if states[d].pending:
         return
     low, high = members(ranks, d)
     for other in range(low, high):
-        states[other].pending, states[other].step_us = 1, now
+        states[other].pending, states[other].step_us = 1, not_before(rules, states[other], now)
 
 
 @inlined
@@ -213,11 +216,11 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
     its tail, and the clients that may give up.
     """
     #   now, dt      time of the event, and duration of the step, us
-    #   low, high    the lanes of the step; free_us, the stages that it passes
+    #   low, high    the lanes of the step, which begins at `start`; free_us, the stages that it passes
     #   own, every   new tokens of a lane, and of all lanes of the step
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters[0]
     n, widest, size, logging = queued_us.size, w.table.shape[2], states.size, log.us.size > 0
-    first, all_states = states[0], ranks.state[0]
+    first, all_states, none = states[0], ranks.state[0], tier_of(c.tier, 0)
     for d in range(size):
         for i in range(states[d].slots):
             w.left[d, w.free_slots[d, i]], w.spare[d, w.free_slots[d, i]] = FAR, FAR
@@ -261,7 +264,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             if cl.closed and now < deadline_us[r]:
                 expect(q, batch_of(w, 0), first, r)
             states[d].waiting += 1
-            wake(ranks, states, d, now)
+            wake(rules, ranks, states, d, now)
             continue
         if step != now:
             r = quitters[first.quitter]
@@ -269,12 +272,12 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             d = ranks.lane[r]
             if w.outcome[d, r] == UNFINISHED:
                 first.last_us = max(first.last_us, now)
-                give_up(batch_of(w, d), cache_of(c, d), states[d], log_of(log, d), reach[d], r)
-                forsake(batch_of(w, d), cache_of(c, d), states[d], r)
+                give_up(batch_of(w, d), cache_of(c, d, none), states[d], log_of(log, d), reach[d], r)
+                forsake(batch_of(w, d), cache_of(c, d, none), states[d], r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if states[d].waiting > 0:
-                    wake(ranks, states, d, now)
+                    wake(rules, ranks, states, d, now)
             continue
         if tell(ranks, states, low, high) == 0:
             for d in range(low, high):
@@ -286,20 +289,27 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
                 states[d].pending, states[d].step_us = 1, free_us[0]
             continue
 
-        every, late = np.int64(0), all_states.since_idle % ranks.interval > 0
+        every, late, running = np.int64(0), all_states.since_idle % ranks.interval > 0, np.int64(0)
+        start = not_before(rules, states[low], now)
         for d in range(low, high):
             s = states[d]
-            own_log = log_of(log, d)
-            plan = schedule(q, rules, batch_of(w, d), cache_of(c, d), s, own_log, reach[d], times, now, s.step, late)
+            own_log, batch, cache = log_of(log, d), batch_of(w, d), cache_of(c, d, none)
+            depart(batch, cache, s, now)
+            plan = schedule(q, rules, batch, cache, s, own_log, reach[d], times, now, start, s.step, late)
             keep(ranks.plan[d], plan)
-            every += plan.decodes + plan.chunks.tokens
-        if idle(c, states, low, high):
+            every += plan.decodes * rules.width + plan.chunks.tokens
+            running += s.running
+        if running == 0 and now < start:  # no room before the step that runs ends
+            for d in range(low, high):
+                states[d].step_us = start
+            continue
+        if c.tier.blocks > 0 and idle(c, states, low, high):
             continue
         all_states.since_idle += 1
         dt = np.int64(0)
         for d in range(low, high):
             plan = kept(ranks.plan[d])
-            own = plan.decodes + plan.chunks.tokens
+            own = plan.decodes * rules.width + plan.chunks.tokens
             if own == 0 and every > 0:
                 continue
             if ranks.together:
@@ -314,18 +324,18 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         all_states.steps += high - low
         left = np.int64(0)
         for d in range(low, high):
-            s, plan = states[d], kept(ranks.plan[d])
+            s, plan, cache = states[d], kept(ranks.plan[d]), cache_of(c, d, none)
             if logging:
                 at = s.step - log.first[d, 0]
                 log.us[d, at], log.tokens[d, at], reach[d, at] = dt, plan.decodes, plan.reached
-            finish(q, rules, batch_of(w, d), cache_of(c, d), cl, s, times, plan, now, s.step, dt)
+            finish(q, rules, batch_of(w, d), cache, cl, s, times, plan, now, s.step, dt, start + dt)
             s.step += 1
-            s.step_us = now + dt
+            s.step_us = start if rules.ahead else start + dt
             left += s.running + s.waiting
-            if stuck(q, rules, cache_of(c, d), s, first.quitter < first.quitters):
+            if stuck(q, rules, cache, s, first.quitter < first.quitters):
                 return STUCK
         for d in range(low, high):
-            states[d].pending = 1 if left > 0 else 0
+            states[d].pending = 1 if left > 0 or rules.ahead else 0
         if left == 0:
             tell(ranks, states, low, high)
             all_states.since_idle = 0

@@ -24,7 +24,8 @@ class Replay:
     """Arrays per request, in order of arrival: int64 us unless stated otherwise, 0 for requests not completed.
 
     ttft = queueing + waiting + prefill + per token; e2e = ttft + decode + per token x (output_len - 1) + completion.
-    Waiting ends at the last admission, so after a preemption it includes all that came before.
+    Waiting ends at the last admission, so after a preemption it includes all that came before. Where steps are composed
+    ahead, prefill includes the rest of the step that runs at that time.
     """
 
     load: Load

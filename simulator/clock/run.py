@@ -37,7 +37,7 @@ from simulator.serving.load import NEVER, Load, TierLimits
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
 
-PER_REQUEST = ("start_us", "first_us", "decode_us", "cached", "completed", "gave_up")  # columns of ClockRun
+PER_REQUEST = ("start_us", "begun_us", "first_us", "decode_us", "cached", "completed", "gave_up")  # columns of ClockRun
 
 Progress = Callable[[int], None]  # requests admitted so far
 
@@ -79,6 +79,7 @@ class ClockRun:
     order: np.ndarray | None  # the requests by number in order of queueing, None: all, in order of arrival
     sent_us: np.ndarray | None  # per request of a load with clients, NEVER for one that was not sent
     start_us: np.ndarray  # last admission
+    begun_us: np.ndarray  # begin of the step that it was admitted to
     first_us: np.ndarray  # end of the prompt's last step, 0 if the prompt was never done
     decode_us: np.ndarray  # sum of its decode steps
     cached: np.ndarray  # int32: KV blocks found at the last admission, in the cache or host memory, -1 without one
@@ -141,6 +142,9 @@ def run_clock(
         once=not load.ample,
         patient=load.patient,
         hostile_stops=stop_when_hostile,
+        ahead=limits.ahead,
+        width=1 + limits.drafts,
+        rate=1.0 + limits.acceptance * limits.drafts,
     )
     queue, clients = filled()
     if limits.lanes > 1:
@@ -176,15 +180,16 @@ def _ordered(run: ClockRun, order: np.ndarray | None, clients: Clients) -> Clock
 
 
 def _may_be_fast(load: Load, q: Queue, rules: Rules) -> bool:
-    """True if nothing rules out the fast clock: no horizon, regular prompts, no client in the queue that gives up.
+    """True if nothing rules out the fast clock: no horizon, regular prompts, no drafts, no client that gives up.
 
     The last is not known before a run with clients; see `_somebody_leaves`. Nor may host memory give blocks back, which
     are blocks that the GPU had. If it is known that the GPU loses none between two uses, every look finds all of them
     there, so that nothing is ever loaded, and stores change no time.
     """
-    if load.limits.tier and rules.watch:
+    limits = load.limits
+    if limits.tier and rules.watch:
         return False
-    if load.limits.horizon_us != NEVER or load.chains or not (load.ample or load.regular):
+    if limits.horizon_us != NEVER or limits.drafts or load.chains or not (load.ample or load.regular):
         return False
     return load.patient or bool(load.clients) or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
 
@@ -220,6 +225,7 @@ def _fast(
         turn=np.empty(n if rules.watch else 0, np.int32),
         calendar=np.full(load.longest_output + 1, -1, np.int32),
         after=np.empty(n, np.int32),
+        leaving=np.zeros(most, np.int64),
         ending=np.zeros(most, np.int64),
         filling=np.zeros(most, np.int64),
         progress=np.zeros(most, np.int64),
@@ -349,8 +355,9 @@ def _unused(
         slots = min(most + rules.blocks, n)
     widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
     small = ("order", "who", "progress", "goal", "granted", "spare", "held", "left")
-    places = {name: np.zeros(slots, np.int32) for name in small}
+    places: dict[str, np.ndarray] = {name: np.zeros(slots, np.int32) for name in small}
     places |= {name: np.zeros(slots, np.int64) for name in ("since", "born", "serial")}
+    places["carry"] = np.zeros(slots)
     work = Exact(
         outcome=np.zeros(n, np.int8),
         region=region,
@@ -358,6 +365,7 @@ def _unused(
         prompt_key=prompt_key,
         quitters=np.zeros(0 if rules.patient else n, np.int64) if cl.closed else _quitters(q, rules.horizon_us),
         stack=np.zeros(n if tier else most, np.int64),
+        leaving=np.zeros(most, np.int64),
         free_slots=np.arange(slots, dtype=np.int64)[::-1].copy(),
         table=np.zeros((slots, widest), np.int32),
         **places,
@@ -423,7 +431,8 @@ def _piece_keys(q: Queue, rules: Rules) -> int:
 
 
 def _no_times(n: int) -> Times:
-    return Times(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, -1, np.int32))
+    us = np.zeros((4, n), np.int64)
+    return Times(us[0], us[1], us[2], us[3], np.full(n, -1, np.int32))
 
 
 def _first_keys(owner: np.ndarray, blocks: np.ndarray, owners: int, first: int) -> tuple[np.ndarray, int]:

@@ -13,22 +13,26 @@ its latency kernel. A block is a full KV block, known by its content and all tha
 3. Look. The blocks of a waiting request's prompt that the GPU lacks are looked up from the first missing one on, up to
    the first that is not there (vLLM, host). If a transfer holds one of those found, the request is set aside.
 4. Load. Otherwise blocks of the GPU are claimed for what the GPU has and taken for what is loaded; if they do not
-   suffice, the request and all behind it wait. The load begins with the step, and the request is set aside (vLLM; the
-   host's blocks come from CPU memory in no time, and only a disk behind it defers a request).
+   suffice, the request and all behind it wait. The load begins as the step is composed, and the request is set aside
+   (vLLM; the host's blocks come from CPU memory in no time, and only a disk behind it defers a request).
 5. Set aside. Such a request uses neither tokens nor a place in the batch. Requests behind it are admitted. Every step
    looks at those set aside first, in the order in which that happened (vLLM). One whose load has ended is admitted with
    all blocks found as its cached ones, by the rules of any other; if they are the whole prompt, its last token is
    computed again (vLLM). The GPU's cache knows loaded blocks from then on.
 6. Time. Transfers of one direction follow each other (vLLM, gpu_worker.py): one begins when the one before has ended,
-   a load not before its step begins, a store not before its step ends, and lasts max(latency, bytes / link). For equal
-   transfers that begin together that is the host's bytes x queue depth / link. No transfer lengthens a step (vLLM,
-   host). A block can be read, and evicted, when its transfer has ended.
-7. Idle. Without a running request, the next step begins when a transfer that a request waits for has ended, or a
+   a load not before its step is composed, a store not before its step ends, and lasts max(latency, bytes / link). For
+   equal transfers that begin together that is the host's bytes x queue depth / link. No transfer lengthens a step
+   (vLLM, host). A block can be read, and evicted, when its transfer has ended.
+7. Ahead. Where a step is composed as the one before begins (`Rules.ahead`), its requests are looked up, its loads begin
+   and places for its stores are taken when it is composed, and its stores are copied from its end on (vLLM: only stores
+   wait for the GPU's computation).
+8. Idle. Without a running request, the next step begins when a transfer that a request waits for has ended, or a
    request is queued (vLLM's engine polls; no empty step is counted). If no transfer is in flight and requests that were
    loaded hold the blocks that the first one needs, the last of them gives its blocks back (ours: vLLM would stop).
 
 Where the engine gives blocks away that it still copies, vLLM waits for the copy; that is left out, as is a client's
-giving up during a load, where vLLM keeps the blocks until the load has ended.
+giving up during a load, where vLLM keeps the blocks until the load has ended. With `ahead` or drafts vLLM stores an
+answer's block once the scheduler knows its tokens, some steps later; that is left out too.
 """
 
 from __future__ import annotations
@@ -222,6 +226,8 @@ def store(q, rules, w, c, s, ahead, now, end_us):  # type: ignore[no-untyped-def
                     append(t.ring, key)
                     t.busy_us[key] = ts.store_us
             ts.used += missing
+            if over < missing:  # there is more than ever before: no standstill, see `stuck`
+                s.alone = 0
             use(q, rules, w, t, r, max(full, whole))
         t.stored[i] = full
 
@@ -312,7 +318,7 @@ def forsake(w, c, s, r):  # type: ignore[no-untyped-def]
 
 @njit
 def rest(w, c, s, now):  # type: ignore[no-untyped-def]
-    """7: nothing runs and requests wait. Returns True if blocks were given back, so that one can be admitted."""
+    """8: nothing runs and requests wait. Returns True if blocks were given back, so that one can be admitted."""
     t = c.tier
     ts, last = t.state[0], np.int64(-1)
     ts.wake_us = ts.retry_us

@@ -77,6 +77,15 @@ def decode(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Decode:
     )
 
 
+def verifying(one: Decode, width: int, pair_us: float) -> Decode:
+    """Decode attention of `width` tokens of each decode, which reads the KV cache once.
+
+    A token of context takes at least as long as its pairs with them, `pair_us` each, at the speed of long prompts.
+    """
+    us = np.maximum(one.per_token.us, width * pair_us)
+    return replace(one, per_token=replace(one.per_token, us=us))
+
+
 def prefill(gpu: KernelGpu, at: np.ndarray, heads: Heads) -> Timing:
     """The time of one attended token pair, for prompts of `at` tokens.
 

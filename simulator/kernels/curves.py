@@ -7,7 +7,7 @@ reads them as the kernel fields of the schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -15,12 +15,13 @@ import numpy as np
 
 from simulator.common.knots import knots
 from simulator.kernels.allreduce import allreduce, collective
-from simulator.kernels.attention import Heads, decode, prefill, windowed
+from simulator.kernels.attention import Heads, decode, prefill, verifying, windowed
 from simulator.kernels.latent import latent
 from simulator.kernels.matrices import ACTIVATION_BYTES, UNIFORM, Experts, gemm, moe
 from simulator.kernels.recurrent import recurrent
 from simulator.kernels.roofline import DATASHEET, KernelGpu, Timing
 from simulator.model.architecture import Architecture, Sampling
+from simulator.model.draft import Draft
 from simulator.model.formats import BF16, Format
 from simulator.model.layers import Attention
 
@@ -44,6 +45,12 @@ class Deployed:
     pp: int = 1
     routing: str = UNIFORM
     reduces: bool = True  # False: all-reduces take no time
+    draft: Draft | None = None
+
+    @property
+    def width(self) -> int:
+        """New tokens of a decode in a step."""
+        return self.draft.width if self.draft else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +81,7 @@ CURVES = (
 @cache
 def kernels(d: Deployed) -> Kernels:
     """Every operation of a step of the deployment, and its curves. Raises InputError if the GPU has no tables."""
-    operations = _together(
-        (*_linear(d), *_elementwise(d), *_small(d), *_experts(d), *_attention(d), *_between(d), *_sampler(d))
-    )
+    operations = _together((*_layers(d), *_sampler(d), *(_drafting(d, d.draft.architecture) if d.draft else ())))
     curves = {}
     for name in CURVES:
         mine = [o for o in operations if o.curve == name]
@@ -85,6 +90,31 @@ def kernels(d: Deployed) -> Kernels:
         if mine:  # most deployments have no kernel of some curves
             curves[name] = np.array([float(f"{x:.{DIGITS}g}") for x in (total * UP).tolist()])
     return Kernels(operations, curves)
+
+
+def _layers(d: Deployed) -> list[Operation]:
+    return [*_linear(d), *_elementwise(d), *_small(d), *_experts(d), *_attention(d), *_between(d)]
+
+
+def _drafting(d: Deployed, own: Architecture | None) -> Iterator[Operation]:
+    """The passes of the draft. The first has all tokens of the step, as in vLLM (vllm/v1/spec_decode/eagle.py), so that
+    its kernels add to the target's. Every later one has a token of each decode, and all of it adds to `decode_launch`,
+    but the KV cache that it reads. Output matrix and argmax come after each pass."""
+    if not d.draft or not own:
+        return
+    first, later = replace(d, architecture=own), replace(d, architecture=own, draft=None)
+    joining = (
+        [_gemm(d, "joins hidden states", 1, own.hidden, d.draft.joined * own.hidden, BF16)] if d.draft.joined else []
+    )
+    for o in (*_layers(first), *joining):
+        if o.curve != "lm_head":
+            yield replace(o, name=f"draft: {o.name}")
+    drawn = Operation("argmax", "lm_head", 1, f"{own.vocab} logits", sampler(d.gpu, TOKENS, own.vocab, GREEDY))
+    for o in (*_layers(later), *joining, drawn):
+        passes = d.draft.tokens if o.curve == "lm_head" else d.draft.tokens - 1
+        if passes and o.curve != "prefill_per_pair":
+            curve = o.curve if o.curve in ("decode_per_token", "window_per_token") else "decode_launch"
+            yield replace(o, name=f"draft, pass by pass: {o.name}", curve=curve, calls=passes * o.calls)
 
 
 def _together(operations: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -221,7 +251,8 @@ def _attention(d: Deployed) -> list[Operation]:
     """
     operations = [o for group in d.architecture.attention for o in _attention_of(d, group)]
     for kind in d.architecture.recurrent:
-        decodes, per_pair = recurrent(d.gpu, TOKENS, LENGTHS, kind, d.tp)
+        # It reads a state, and writes one for each new token.
+        decodes, per_pair = recurrent(d.gpu, TOKENS * ((1 + d.width) / 2), LENGTHS, kind, d.tp)
         words = f"{kind.value_heads // d.tp} heads, states of {kind.key_dim} x {kind.value_dim}"
         operations += [
             Operation(f"{kind.kind} decode", "decode_launch", kind.layers, words, decodes),
@@ -236,9 +267,13 @@ def _attention_of(d: Deployed, group: Attention) -> list[Operation]:
     if group.latent:
         in_words = f"{own} heads, latent vectors of {group.latent.rank + group.latent.rope}"
         one, per_pair = latent(d.gpu, TOKENS, LENGTHS, group, own, d.architecture)
+        m = group.latent  # a decode multiplies latent vectors, a prompt the narrower keys and values made of them
+        wider = (2 * m.rank + m.rope) / (m.nope + m.rope + m.value)
     else:
         heads = Heads(own, kv, group.head_dim, kv * (group.head_dim + group.value_dim), kv_bytes)
-        one, per_pair = decode(d.gpu, TOKENS, heads), prefill(d.gpu, LENGTHS, heads)
+        one, per_pair, wider = decode(d.gpu, TOKENS, heads), prefill(d.gpu, LENGTHS, heads), 1.0
+    if d.width > 1:
+        one = verifying(one, d.width, wider * float(per_pair.us[-1]))
     token, which = "decode_per_token", ""
     if group.window:
         which = f", window {group.window:,}"
@@ -311,6 +346,8 @@ DRAW = SamplerPart("sampling: draw", 10, 46)
 SORT = SamplerPart("sampling: sort", 24, 214)
 # Occurrences in prompt and answer as two int64 counts and masks of the vocabulary (34); the repetition kernel (10);
 # frequency and presence penalties, which are applied even if they are zero (41).
+# Of a draft: maximum of the logits in 16 bits.
+GREEDY = SamplerPart("sampling: argmax", 2, 2)
 PENALTIES = SamplerPart("sampling: penalties", 16, 85)
 
 

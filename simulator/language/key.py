@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
-from simulator.language.ir import Expr, Function, Guard, Let, Program
+from simulator.language.ir import Expr, Field, Function, Guard, Let, Number, Program, rebuild
 from simulator.language.normal import Atom, Monomial, Normal, Polynomial, reachable, unexpanded
 from simulator.language.opcodes import feature, formula
 
 # Formulas of batch fields in earlier releases, by which they are written out: recorded keys stay valid.
 EARLIER = {"uncaptured": "min(max(b.tokens - min(2 * s.max_num_seqs, 512), 0), 1)"}
+
+DRAFTS = Field("s", "draft_tokens")
 
 
 def key(program: Program) -> str:
@@ -50,7 +52,10 @@ def _form_of(body: tuple[Let | Guard, ...], result: Expr) -> str:
 
 
 def _written(name: str) -> Expr:
-    return feature(EARLIER[name]) if name in EARLIER else formula(name)
+    """The formula of a batch field as earlier releases had it, which knew no drafts."""
+    if name in EARLIER:
+        return feature(EARLIER[name])
+    return rebuild(formula(name), lambda node: Number(0.0) if node == DRAFTS else node)
 
 
 def _absorbed(function: Function) -> dict[str | tuple[str, str], float]:

@@ -93,8 +93,8 @@ modelled ssm_state_size state_size mamba_d_state mamba_d_ssm mamba_d_conv mamba_
     about the memory of their states
 modelled conv_L_cache conv_dim full_attn_idxs lru_width conv1d_width: short convolutions (LFM2), gated recurrences
     (RecurrentGemma)
-omitted num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules: multi-token prediction: used with
-    speculative decoding only, which is not modelled
+omitted num_nextn_predict_layers mtp_num_hidden_layers num_mtp_modules: multi-token prediction: used
+    with `speculative_method: mtp` only, which counts them
 omitted attn_logit_softcapping: attention is under-estimated a little, most in prefill
 omitted final_logit_softcapping logits_soft_cap: the sampler is under-estimated by a pass over the logits
 omitted vision_config audio_config: encoders: their weights take memory (give `extra_weights_gib`), and images and

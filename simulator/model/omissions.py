@@ -20,6 +20,7 @@ MOST_UNKNOWN = 8  # unknown keys that a note names
 CLOSE = 0.85  # similarity of an unknown key to a known one, from which it is taken for a misspelling
 QUANTIZED = re.compile(r"fp8|fp4|int4|int8|w4a16|w8a8|awq|gptq", re.IGNORECASE)  # in a name: a note, no more
 WIDE = 2_048  # tokens of a window that may take more memory than is set aside for it
+WITH_MTP = "speculative_method: mtp"
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 # Activations that MLPs of two matrices use, and few gated ones but Gemma's.
 PLAIN_ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_fast", "quick_gelu")
@@ -183,8 +184,8 @@ def _after_the_layers(m: _Model) -> Iterator[Omission]:
         yield Omission(f"{text}, {8 * m.a.vocab / 1e6:.1f} MB a request")
     if key := next((key for key in MTP if m.whole(key)), None):
         yield Omission(
-            f"{key} = {m.whole(key)}: the layers that predict further tokens are left out; the engine uses them for "
-            "speculative decoding alone, with which ITL and E2E are over-estimated"
+            f"{key} = {m.whole(key)}: the layers that predict further tokens are left out: the engine loads them with "
+            f"{WITH_MTP} alone"
         )
 
 

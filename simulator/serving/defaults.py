@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from simulator.model.draft import NGRAM
 from simulator.serving.engine import Engine, Setting
 from simulator.serving.gpu import Gpu
 
@@ -89,7 +90,7 @@ CACHE_SINCE: dict[str, Version] = {"modelopt": (0, 14, 0), "compressed-tensors":
 
 vllm/engine/arg_utils.py (30785), vllm/attention/layer.py (30141).
 """
-TWICE_SINCE: Version = (0, 10, 0)  # the largest captured graph is at most twice max_num_seqs
+TWICE_SINCE: Version = (0, 10, 0)  # the largest captured graph has at most twice the tokens of max_num_seqs decodes
 
 
 def version_of(engine: Engine) -> Version | None:
@@ -118,8 +119,11 @@ def settled(engine: Engine, gpu: Gpu) -> Engine:
     asked = [key for key in KEYS if key not in given and (version or key not in BATCH_LIMITS)]
     values = {key: default_of(key, version or SHIPPED).of(gpu) for key in asked}
     engine = replace(engine, **values)  # type: ignore[arg-type]
+    if engine.speculative_method == NGRAM and "async_scheduling" in values:  # vllm/config/vllm.py, as the next
+        engine = replace(engine, async_scheduling=False)
     if "cudagraph_capture_max" in values and (version or SHIPPED) >= TWICE_SINCE:
-        return replace(engine, cudagraph_capture_max=min(2 * engine.max_num_seqs, int(values["cudagraph_capture_max"])))
+        most = 2 * engine.max_num_seqs * (1 + engine.num_speculative_tokens)
+        return replace(engine, cudagraph_capture_max=min(most, int(values["cudagraph_capture_max"])))
     if engine.cudagraph_capture_max is not None and "cudagraph_capture_max" in given:
         return replace(engine, cudagraph_capture_max=captured(engine.cudagraph_capture_max))
     return engine
@@ -177,6 +181,7 @@ def facts_of_engine(engine: Engine) -> dict[str, float]:
         "is_spread": float(engine.expert_parallel > 1),
         "pp": float(engine.pipeline_parallel),
         "gpus": float(engine.gpus),
+        "draft_tokens": float(engine.num_speculative_tokens),
         "cudagraph_capture_max": float(engine.cudagraph_capture_max or 0),
         "graph_decode": float(mode != "none"),
         "graph_mixed": float(mode not in ("none", "full_decode_only")),

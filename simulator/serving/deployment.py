@@ -16,8 +16,9 @@ from simulator.kernels.curves import Deployed
 from simulator.kernels.matrices import UNIFORM
 from simulator.kernels.roofline import KernelGpu
 from simulator.model.architecture import Architecture
+from simulator.model.draft import OWN_LAYERS
 from simulator.model.formats import FP8_BLOCK, IN_16, Formats
-from simulator.model.omissions import KV_IN_16, affecting
+from simulator.model.omissions import KV_IN_16, WITH_MTP, affecting
 from simulator.model.quantization import cache_asked_by
 from simulator.model.terms import REMEDY, flat_config
 from simulator.serving.defaults import (
@@ -34,6 +35,7 @@ from simulator.serving.facts import Facts
 from simulator.serving.gpu import Gpu, gpu_names, measured_gpus
 from simulator.serving.limits import MOST_BLOCKS
 from simulator.serving.model import Model
+from simulator.serving.speculation import drafted
 
 GIB = 2.0**30
 
@@ -57,7 +59,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     engine = settled(engine, gpu)
     a, tp = served(model, engine, where), engine.tensor_parallel
     _check_parallelism(a, engine, where)
-    for of in a.attention:
+    draft = drafted(model, a, engine, where)
+    own = draft.architecture if draft else None
+    for of in (*a.attention, *(own.attention if own else ())):
         if of.heads % tp or (of.kv_heads % tp and tp % of.kv_heads and not of.latent):
             raise Section(where, "engine", {}).error(
                 "tensor_parallel",
@@ -73,10 +77,25 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     routed_bytes = n.routed_bytes(a.formats, engine.data_parallel)
     shared_weights_us = (unrouted_bytes / tp + a.vocab * a.hidden * 2 / tp) / bytes_per_us
     experts_us = routed_bytes / tp / bytes_per_us
+    gemm_flops, pair_flops, blocks_reduced = 2 * n.active / tp, _pair_flops(a, tp), a.blocks
+    kv_read_bytes = kv_bytes_per_token
+    reserved += engine.num_speculative_tokens * engine.max_num_seqs * a.state_bytes / tp  # a state for each position
+    if draft and own:  # the first pass has all tokens of the step, and every pass reads weights and KV cache
+        drafting = _parameters(own)
+        once_bytes = drafting.unrouted_bytes(own.formats) + (draft.joined * own.hidden + own.vocab) * own.hidden * 2
+        shared_weights_us += draft.tokens * once_bytes / tp / bytes_per_us
+        experts_us += draft.tokens * drafting.routed_bytes(own.formats, engine.data_parallel) / tp / bytes_per_us
+        gemm_flops += 2 * (drafting.active + draft.joined * own.hidden**2) / tp
+        pair_flops += _pair_flops(own, tp)
+        blocks_reduced += own.blocks
+        pass_bytes, pass_reserved = _cache(own, tp, engine.max_num_seqs, longest)
+        reserved += pass_reserved
+        kv_read_bytes += draft.tokens * pass_bytes
+        kv_bytes_per_token += draft.modules * pass_bytes
     logits_us_per_row = 2 * a.hidden * a.vocab / tp / flops_per_us + a.vocab * 4 * 2 / bytes_per_us
     allreduce_us_per_token = 0.0
     if tp > 1:
-        allreduce_us_per_token = a.blocks * a.hidden * 2 * 2 * (tp - 1) / tp / link_bytes_per_us
+        allreduce_us_per_token = blocks_reduced * a.hidden * 2 * 2 * (tp - 1) / tp / link_bytes_per_us
 
     blocks = engine.total_kv_blocks
     if blocks is None:
@@ -127,9 +146,9 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "shared_weights_us": shared_weights_us,
         "experts_us": experts_us,
         "weights_us": shared_weights_us + experts_us,
-        "kv_us_per_token": kv_bytes_per_token / bytes_per_us,
-        "gemm_us_per_token": 2 * n.active / tp / flops_per_us,
-        "attention_us_per_pair": _pair_flops(a, tp) / flops_per_us,
+        "kv_us_per_token": kv_read_bytes / bytes_per_us,
+        "gemm_us_per_token": gemm_flops / flops_per_us,
+        "attention_us_per_pair": pair_flops / flops_per_us,
         "logits_us_per_row": logits_us_per_row,
         "allreduce_us_per_token": allreduce_us_per_token,
         **_host_form(a, Section(where, "model_config", flat_config(model.config)), tp, host_peak, bytes_per_us),
@@ -137,19 +156,33 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
     deployed, scaled = None, ""
     if gpu.kernels:
         deployed = Deployed(
-            a, _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where), tp, model.sampling, *_ranks(engine)
+            a,
+            _kernels_of(gpu, bytes_per_us, link_bytes_per_us, where),
+            tp,
+            model.sampling,
+            *_ranks(engine),
+            draft=draft,
         )
     else:
         scaled = _scaled(gpu, bytes_per_us)
     fields = {name: float(value) for name, value in facts.items()}
     omitted = [o for o in model.omitted if o != KV_IN_16 or KV_CACHE_BYTES[engine.kv_cache_dtype] is None]
+    if draft and engine.speculative_method == OWN_LAYERS:
+        omitted = [o for o in omitted if WITH_MTP not in o.text]
     return Facts(fields, deployed, affecting(tuple(omitted), longest), a.is_latent, where, scaled)
 
 
 def weights_bytes(model: Model, a: Architecture, engine: Engine) -> float:
-    """Memory of the weights on each GPU; `a` as `served`."""
+    """Memory of the weights on each GPU, those of the draft included; `a` as `served`."""
     n = _parameters(a)
     every = n.unrouted_bytes(a.formats) + n.routed_bytes(a.formats, engine.data_parallel) + n.tables * 2
+    draft = drafted(model, a, engine, "")
+    if draft and draft.architecture:
+        own = draft.architecture
+        of = _parameters(own)
+        module = of.unrouted_bytes(own.formats) + of.routed_bytes(own.formats, engine.data_parallel)
+        every += draft.modules * (module + draft.joined * own.hidden**2 * 2)
+        every += draft.tables * own.vocab * own.hidden * 2
     return (every + model.extra_weights_gib * GIB) / engine.tensor_parallel / engine.pipeline_parallel
 
 
@@ -219,6 +252,9 @@ def _check_parallelism(a: Architecture, engine: Engine, where: str) -> None:
     if engine.expert_routing != UNIFORM and not a.experts:
         problem = f"is {engine.expert_routing}, and the model has no routed experts"
         raise e.error("expert_routing", problem, "leave it out")
+    if engine.pipeline_parallel > 1 and engine.num_speculative_tokens:
+        problem = f"is {engine.pipeline_parallel}, and drafts are made on one stage alone, which is not modelled"
+        raise e.error("pipeline_parallel", problem, "leave out num_speculative_tokens, or give tensor_parallel")
     if engine.pipeline_parallel > a.layers:
         problem = f"is {engine.pipeline_parallel}, and the model has {a.layers} layers"
         raise e.error("pipeline_parallel", problem, "give at most as many stages")

@@ -23,7 +23,8 @@ LATER = (
     *("kv_cache_dtype", "quantization", "cudagraph_capture_max", "cudagraph_mode", "enforce_eager", "async_scheduling"),
     *("stream_interval", "allreduce_rms_fusion", "data_parallel", "expert_parallel", "pipeline_parallel"),
     *("expert_routing", "prefill_schedule_interval", "kv_offloading_size", "kv_offload_gb_per_s"),
-    *("kv_offload_latency_us", "offload_prompt_only"),
+    *("kv_offload_latency_us", "offload_prompt_only", "speculative_method", "num_speculative_tokens"),
+    *("speculative_acceptance", "draft_model"),
 )
 """Settings that earlier releases did not have."""
 FOLLOW = ("window", "issue_us", "is_4bit", "is_widened", "is_blackwell")

@@ -9,11 +9,13 @@ from typing import Any, get_args, get_type_hints
 from simulator.common.errors import LARGEST_WHOLE, Section, shown
 from simulator.common.json import JsonObject
 from simulator.kernels.matrices import ROUTINGS, UNIFORM
+from simulator.model.draft import METHODS
 from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT4, MXFP4, NVFP4, Format
 from simulator.serving.limits import (
     GPU,
     MOST_BLOCK,
     MOST_BLOCKS,
+    MOST_DRAFTS,
     MOST_GIB,
     MOST_GPUS,
     MOST_RANKS,
@@ -232,6 +234,33 @@ class Engine:
     allreduce_rms_fusion: bool | None = setting(
         None, "all-reduce and norm in one kernel; read by programs; default: by version and GPU"
     )
+    speculative_method: str | None = setting(
+        None,
+        "drafter of speculative decoding: "
+        + ", ".join(f"`{name}`" for name in METHODS)
+        + "; see Speculative decoding in docs/concepts.md",
+        "",
+        "kernels and memory of the draft",
+        choices=METHODS,
+    )
+    num_speculative_tokens: int = setting(
+        0,
+        "tokens drafted for each decode of a step, K; 0: no speculative decoding",
+        "token",
+        "a decode is computed K + 1 tokens wide",
+        least=0,
+        most=MOST_DRAFTS,
+    )
+    speculative_acceptance: float | None = setting(
+        None,
+        "accepted share of the drafted tokens, vLLM's draft acceptance rate; has to be given",
+        "share",
+        "a decode emits 1 + acceptance x K tokens in a step on average",
+        least=0,
+    )
+    draft_model: str | None = setting(
+        None, "known model that drafts with `speculative_method: draft_model`", "", "kernels and memory of the draft"
+    )
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
@@ -268,6 +297,8 @@ def read_setting(e: Section, key: str) -> Setting | None:
         return e.flag(key, False)
     if kind is int:
         return e.whole(key, "give a whole number", least=declared.least, most=declared.most)
+    if kind is float and key == "speculative_acceptance":
+        return e.number(key, "give a share, as 0.7", least=0, most=1)
     if kind is float:
         remedy = "give a fraction of the GPU's memory, as 0.9" if declared.unit == "share" else f"give {declared.unit}"
         least = {"above": 0.0} if declared.least else {"least": 0.0}

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from simulator.common.errors import Section
+from simulator.common.text import counted
 from simulator.kernels.attention import kv_type
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
@@ -41,6 +42,11 @@ ALIKE = (
 PIPELINE = (
     "an approximation: the batches in flight share requests and KV blocks evenly, and a step takes equally long in "
     "every stage; sending activations from stage to stage is not counted"
+)
+
+DRAFTS = (
+    "no measured run with speculative decoding stands behind the corrections of kernels; the host's work between "
+    "passes of the draft is not counted, and every step accepts the mean share, so latencies spread more in truth"
 )
 
 
@@ -221,6 +227,8 @@ def _notes_on_load(spec: Spec) -> list[str]:
     if spec.engine.kv_offloading_size and spec.engine.kv_offload_gb_per_s is None:
         rate = f"kv_offload_gb_per_s {host_link_gb_per_s(spec.gpu):g} is assumed for {spec.gpu.name}"
         notes.append(f"{rate}, as a share of the link's nominal rate: give it if it was measured")
+    if drafts := spec.engine.num_speculative_tokens:
+        notes.append(f"{spec.engine.speculative_method}, {counted(drafts, 'drafted token')} a step: {DRAFTS}")
     if workload.closed and max(s.users or 1 for s in workload.stages) > 1 and _alike(workload):
         notes.append(ALIKE)
     if not workload.ignore_eos:

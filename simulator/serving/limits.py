@@ -17,6 +17,7 @@ MOST_RATE = 1_000_000.0  # requests/s
 MOST_USERS = 1_000_000  # requests in flight of a closed load
 MOST_SECONDS = 1e9  # of a load, and until a client gives up: 30 years
 MOST_MS = 1e12  # of an observed latency: 30 years
+MOST_DRAFTS = 100  # tokens drafted for a decode in a step
 MOST_SEQS = 1_000_000  # requests in a batch
 MOST_CONTEXT = 3_000_000_000  # tokens in a batch's KV cache; its square is below 2**63
 MOST_BLOCK = 1_000_000  # tokens in a KV block

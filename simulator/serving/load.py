@@ -51,6 +51,9 @@ class EngineLimits:
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
     tier: TierLimits | None = None  # KV offload
+    ahead: bool = False  # a step is composed as the one before begins (clock/exact.py); the host never does so
+    drafts: int = 0  # tokens that speculative decoding drafts for a decode in a step
+    acceptance: float = 0.0  # the share of these that are accepted
 
     @property
     def lanes(self) -> int:
@@ -227,10 +230,11 @@ def _longest_gap(key: np.ndarray) -> int:
     return int(np.diff(rows)[same].max(initial=0))
 
 
-def load_of(experiment: Experiment, seed: int) -> Load:
-    """The experiment's requests with arrival seed `seed` under its engine's limits."""
+def load_of(experiment: Experiment, seed: int, host_rules: bool = False) -> Load:
+    """The experiment's requests with arrival seed `seed` under its engine's limits; `host_rules`: as the host has
+    them."""
     sent = requests(experiment, seed)
-    return Load(sent, limits_of(experiment), _clients(experiment, len(sent), seed))
+    return Load(sent, limits_of(experiment, host_rules), _clients(experiment, len(sent), seed))
 
 
 def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
@@ -270,8 +274,9 @@ def tier_limits(engine: Engine, facts: Mapping[str, float]) -> TierLimits | None
     return TierLimits(blocks, block_us, engine.kv_offload_latency_us, engine.offload_prompt_only)
 
 
-def limits_of(experiment: Experiment) -> EngineLimits:
-    """The limits of the experiment's engine, the same ones for any load."""
+def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
+    """The limits of the experiment's engine, the same ones for any load; `host_rules`: the host composes every step as
+    it begins."""
     engine, facts = experiment.engine, experiment.facts
     return EngineLimits(
         max_seqs=engine.max_num_seqs,
@@ -287,4 +292,7 @@ def limits_of(experiment: Experiment) -> EngineLimits:
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
         tier=tier_limits(engine, facts),
+        ahead=bool(facts["async_scheduling"]) and engine.pipeline_parallel == 1 and not host_rules,
+        drafts=engine.num_speculative_tokens,
+        acceptance=engine.speculative_acceptance or 0.0,
     )

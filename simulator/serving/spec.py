@@ -25,6 +25,7 @@ from simulator.serving.gpu import Gpu, known_gpu, read_hardware
 from simulator.serving.keys import EXPERIMENT, ITL, PROMPT_LEN_MEAN, only
 from simulator.serving.model import Model, ModelTable, known_model, read_model
 from simulator.serving.observations import CLEAN, Components, Observed
+from simulator.serving.speculation import unfolded
 from simulator.serving.workload import Workload, at_rate, at_users
 from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
 
@@ -41,7 +42,6 @@ OTHER_SETTINGS = {
     "which no program knows: leave it out; KV offload is kv_offloading_size",
     "swap_space": "it is for preempted requests of vLLM's V0 engine, and V1, which is replayed, has none: leave it out",
     "kv_offloading_backend": "vLLM's native one is replayed: leave it out",
-    **dict.fromkeys(("speculative_config", "num_speculative_tokens"), UNMODELLED),
     **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
     **dict.fromkeys(("data_parallel_size", "dp"), "it is called data_parallel here"),
     **dict.fromkeys(("pipeline_parallel_size", "pp"), "it is called pipeline_parallel here"),
@@ -157,8 +157,8 @@ class Spec:
         rate: requests/s of a load that has one; concurrency: clients of a closed one.
 
         A setting of None is the default. `total_kv_blocks` is dropped, with a note, where the model, the GPU, the TP
-        degree, the ranks or the type of weights change, and expert parallelism goes on over all GPUs. Raises InputError
-        for an unknown name or a value out of range.
+        degree, the ranks, the type of weights or the draft change, and expert parallelism goes on over all GPUs. Raises
+        InputError for an unknown name or a value out of range.
 
         >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
         >>> chat.vary(tp=2, max_num_seqs=64).to_entry()["engine"]
@@ -174,11 +174,15 @@ class Spec:
             settings["expert_parallel"] = settings.get("tensor_parallel", 1) * (settings.get("data_parallel") or 1)
         here = (
             *(self.model.name, self.gpu.name, self.engine.tensor_parallel, self.engine.data_parallel),
-            self.engine.quantization or BF16.name,
+            *(self.engine.quantization or BF16.name, self.engine.speculative_method, self.engine.draft_model),
         )
         there = (
             *(to_model.name, to_gpu.name, settings.get("tensor_parallel", 1), settings.get("data_parallel") or 1),
-            settings.get("quantization") or BF16.name,
+            *(
+                settings.get("quantization") or BF16.name,
+                settings.get("speculative_method"),
+                settings.get("draft_model"),
+            ),
         )
         if self.engine.total_kv_blocks is not None and "total_kv_blocks" not in engine and here != there:
             settings["total_kv_blocks"] = None
@@ -292,6 +296,7 @@ def _notes(top: Section) -> tuple[str, ...]:
 
 def engine_of(e: Section) -> Engine:
     """The engine with the settings in a mapping. Raises InputError for an unknown key or a value of the wrong type."""
+    e = unfolded(e)
     only(e, SETTINGS, OTHER_SETTINGS)
     given = {key: value for key in SETTINGS if (value := read_setting(e, key)) is not None}
     return Engine(**given, given=frozenset(given))  # type: ignore[arg-type]

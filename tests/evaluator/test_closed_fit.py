@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 
 from evaluator.fit.fit import FIT_SEED, fit, fit_set
 from evaluator.fit.problem import problem_of, with_slopes
@@ -39,7 +41,7 @@ def law(*values: float) -> Program:
     return complete(parse(LAW.format(*values)))
 
 
-def closed(tp: int, users: int, prompt: int, output: int, model: str = "llama-3.1-8b", **engine: int) -> Experiment:
+def closed(tp: int, users: int, prompt: int, output: int, model: str = "llama-3.1-8b", **engine: Any) -> Experiment:
     """So many clients, with lengths from 0.8 of these to all of them, as public benchmarks draw them."""
     spec = Spec.of(model, "H100", prompt_len=prompt, output_len=output, tp=tp, concurrency=users)
     profile = spec.workload.source
@@ -78,6 +80,42 @@ def test_the_mean_field_of_ranks_is_near_their_replays() -> None:
         run = p.predicted.summary
         assert run is not None
         np.testing.assert_allclose(row / [run.e2e_ms.mean, run.ttft_ms.mean, run.itl_ms.mean], 1.0, atol=0.1)
+
+
+DRAFTS: dict[str, Any] = {"speculative_method": "eagle", "num_speculative_tokens": 3}
+
+
+def drafting(acceptance: float) -> list[Experiment]:
+    """Closed loads, and one of 8 requests/s, under an engine that drafts."""
+    engine = {**DRAFTS, "speculative_acceptance": acceptance}
+    runs = [closed(*shape, **engine) for shape in ((1, 1, 1000, 200), (1, 16, 1000, 500), (1, 64, 1000, 200))]
+    return [*runs, deploy(Spec.of("llama-3.1-8b", "H100", rate=8, prompt_len=500, output_len=200, **engine))]
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 0.35, 1.0])
+def test_the_mean_field_of_drafts_is_near_their_replays(acceptance: float) -> None:
+    """E2E and ITL, with a time for each token, of which a step emits several."""
+    runs = drafting(acceptance)
+    program = parse(LAW.format(*TRUE).replace("output_token_time(s): return 0", "output_token_time(s): return 50"))
+    data = fit_set(measured(runs, complete(program), 1, 0.0))
+    for row, p in zip(
+        problem_of(complete(program), data).predict(np.array(complete(program).theta)),
+        predictions(complete(program), score_set(runs, [FIT_SEED])),
+        strict=True,
+    ):
+        run = p.predicted.summary
+        assert run is not None
+        np.testing.assert_allclose(row[[0, 2]] / [run.e2e_ms.mean, run.itl_ms.mean], 1.0, atol=0.04)
+
+
+def test_its_slopes_with_drafts_are_differences() -> None:
+    program = law(*TRUE)
+    problem, phi = problem_of(program, fit_set(measured(drafting(0.35), program, 1, 0.0))), np.array(TRUE)
+    slopes = with_slopes(problem.machine, phi, False)[1]
+    for j in range(phi.size):
+        h = 1e-6 * phi[j] * np.eye(phi.size)[j]
+        differences = (problem.predict(phi + h) - problem.predict(phi - h)) / (2e-6 * phi[j])
+        np.testing.assert_allclose(slopes[j], differences, rtol=1e-4, atol=1e-9)
 
 
 def test_its_slopes_are_differences() -> None:

@@ -138,9 +138,9 @@ def test_the_published_form_has_the_hosts_coefficients_and_fits_nothing() -> Non
     alpha_0, alpha_1, alpha_2 = ALPHA
     assert sorted(baselines.program_of(task).theta) == sorted((*BETA[:10], alpha_0, alpha_1, alpha_2))
     rows = baselines.solve(task)
-    assert mean_abs_pct(rows, "e2e") == pytest.approx(122.4, abs=0.05)  # `evolve score trained_physics`, docs/emit.md
+    assert mean_abs_pct(rows, "e2e") == pytest.approx(122.9, abs=0.05)  # `evolve score trained_physics`, docs/emit.md
     others = [row for row in rows if "llama-2-7b" not in row.experiment]  # one of whose runs saturates
-    assert (len(others), mean_abs_pct(others, "e2e")) == (16, pytest.approx(10.6, abs=0.05))
+    assert (len(others), mean_abs_pct(others, "e2e")) == (16, pytest.approx(10.8, abs=0.05))
 
 
 def test_the_hosts_form_does_not_count_latent_attention(tmp_path: Path) -> None:

@@ -25,11 +25,17 @@
 package latency
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 
 	"github.com/inference-sim/inference-sim/sim"
 )
+
+// FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
+type FittedDeployment struct {
+	DraftTokens float64 // tokens that speculative decoding drafts for a decode in a step
+}
 
 // FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
@@ -37,26 +43,28 @@ type FittedOptions struct {
 }
 
 // Fitted is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments and the options.
+// on nothing but the arguments, the deployment and the options.
 type Fitted struct {
+	d       FittedDeployment
 	options FittedOptions
 }
 
 var _ sim.LatencyModel = (*Fitted)(nil)
 
-// NewFitted returns the model, which reads no facts: its error is always nil.
-func NewFitted(options FittedOptions) (*Fitted, error) {
-	return &Fitted{options: options}, nil
-}
-
-// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
-// this file; it ignores coefficients and configuration.
-func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
-	m, err := NewFitted(options)
-	if err != nil {
-		return nil, err
+// NewFitted returns the model for a deployment, or an error naming the first fact that is invalid.
+func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
+	for _, fact := range []struct {
+		name  string
+		value float64
+		ok    bool
+	}{
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
+	} {
+		if !fact.ok || math.IsInf(fact.value, 0) {
+			return nil, fmt.Errorf("fitted: FittedDeployment.%s cannot be %g", fact.name, fact.value)
+		}
 	}
-	return m, nil
+	return &Fitted{d: d, options: options}, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
@@ -90,11 +98,13 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 		k2    float64 = 24    // request
 		k3    float64 = 5     // token
 	)
+	d := &m.d
 	prefillReqs := float64(b.prefillReqs)
 	decodeReqs := float64(b.decodeReqs)
 	batchSize := prefillReqs + decodeReqs
 	prefillTokens := float64(b.prefillTokens)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	kvSum := float64(b.kvSum)
 	kvMean := fittedSafeDiv(kvSum, batchSize)
 	kvMax := float64(b.kvMax)
@@ -136,7 +146,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	if decodeReqs < 1 {
 		choice2 = 0
 	}
-	return float64(x*tokens) + float64(y*decodeReqs) + choice2
+	return float64(x*tokens) + float64(y*decodeTokens) + choice2
 }
 
 // fittedBatchSums are the sums over the requests of a step that the program reads. A request's

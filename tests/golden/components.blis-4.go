@@ -68,6 +68,7 @@ type FittedDeployment struct {
 	Experts             float64 // routed experts a layer
 	ActiveExperts       float64 // routed experts a token uses
 	Dp                  float64 // data parallelism
+	DraftTokens         float64 // tokens that speculative decoding drafts for a decode in a step
 	SharedWeightsUs     float64 // weights that every step reads, over bandwidth, us
 	ExpertsUs           float64 // all routed experts' weights over bandwidth, us
 	KvUsPerToken        float64 // kv_bytes_per_token over bandwidth, us/token
@@ -103,6 +104,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"Experts", d.Experts, d.Experts >= 0},
 		{"ActiveExperts", d.ActiveExperts, d.ActiveExperts >= 0},
 		{"Dp", d.Dp, d.Dp >= 1},
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
 		{"SharedWeightsUs", d.SharedWeightsUs, d.SharedWeightsUs > 0},
 		{"ExpertsUs", d.ExpertsUs, d.ExpertsUs >= 0},
 		{"KvUsPerToken", d.KvUsPerToken, d.KvUsPerToken > 0},
@@ -127,6 +129,7 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 		Experts:             8,
 		ActiveExperts:       2,
 		Dp:                  1,
+		DraftTokens:         0,
 		SharedWeightsUs:     439.9,
 		ExpertsUs:           13461.8,
 		KvUsPerToken:        0.01956,
@@ -184,7 +187,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	prefillPairs := float64(b.prefillPairs)
 	prefillAttentionUs := float64(d.AttentionUsPerPair * prefillPairs)
 	decodeReqs := float64(b.decodeReqs)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	allTokens := float64(d.Dp * tokens)
 	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, allTokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
@@ -192,8 +196,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kvSum := float64(b.kvSum)
 	kvReadUs := float64(d.KvUsPerToken * kvSum)
 	prefillReqs := float64(b.prefillReqs)
-	batchSize := prefillReqs + decodeReqs
-	logitsUs := float64(d.LogitsUsPerRow * batchSize)
+	logitsUs := float64(d.LogitsUsPerRow * (prefillReqs + decodeTokens))
 	allreduceUs := float64(d.AllreduceUsPerToken * tokens)
 
 	compute := float64(gemm*prefillGemmUs) + float64(prefillAttention*prefillAttentionUs)

@@ -49,6 +49,7 @@ type FittedDeployment struct {
 	Experts         float64 // routed experts a layer
 	ActiveExperts   float64 // routed experts a token uses
 	Dp              float64 // data parallelism
+	DraftTokens     float64 // tokens that speculative decoding drafts for a decode in a step
 	SharedWeightsUs float64 // weights that every step reads, over bandwidth, us
 	ExpertsUs       float64 // all routed experts' weights over bandwidth, us
 	WeightsUs       float64 // shared_weights_us + experts_us, us
@@ -79,6 +80,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"Experts", d.Experts, d.Experts >= 0},
 		{"ActiveExperts", d.ActiveExperts, d.ActiveExperts >= 0},
 		{"Dp", d.Dp, d.Dp >= 1},
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
 		{"SharedWeightsUs", d.SharedWeightsUs, d.SharedWeightsUs > 0},
 		{"ExpertsUs", d.ExpertsUs, d.ExpertsUs >= 0},
 		{"WeightsUs", d.WeightsUs, d.WeightsUs > 0},
@@ -97,6 +99,7 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 		Experts:         8,
 		ActiveExperts:   2,
 		Dp:              1,
+		DraftTokens:     0,
 		SharedWeightsUs: 439.9,
 		ExpertsUs:       13461.8,
 		WeightsUs:       13901.7,
@@ -145,7 +148,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	d := &m.d
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	allTokens := float64(d.Dp * tokens)
 	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, allTokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)

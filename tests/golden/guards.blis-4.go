@@ -39,10 +39,16 @@
 package latency
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/inference-sim/inference-sim/sim"
 )
+
+// FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
+type FittedDeployment struct {
+	DraftTokens float64 // tokens that speculative decoding drafts for a decode in a step
+}
 
 // FittedOptions holds the inputs that belong neither to the program nor to the deployment.
 type FittedOptions struct {
@@ -50,26 +56,28 @@ type FittedOptions struct {
 }
 
 // Fitted is a latency model found by program search: its formulas are fixed, and its results depend
-// on nothing but the arguments and the options.
+// on nothing but the arguments, the deployment and the options.
 type Fitted struct {
+	d       FittedDeployment
 	options FittedOptions
 }
 
 var _ sim.LatencyModel = (*Fitted)(nil)
 
-// NewFitted returns the model, which reads no facts: its error is always nil.
-func NewFitted(options FittedOptions) (*Fitted, error) {
-	return &Fitted{options: options}, nil
-}
-
-// NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
-// this file; it ignores coefficients and configuration.
-func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
-	m, err := NewFitted(options)
-	if err != nil {
-		return nil, err
+// NewFitted returns the model for a deployment, or an error naming the first fact that is invalid.
+func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
+	for _, fact := range []struct {
+		name  string
+		value float64
+		ok    bool
+	}{
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
+	} {
+		if !fact.ok || math.IsInf(fact.value, 0) {
+			return nil, fmt.Errorf("fitted: FittedDeployment.%s cannot be %g", fact.name, fact.value)
+		}
 	}
-	return m, nil
+	return &Fitted{d: d, options: options}, nil
 }
 
 // StepTime estimates the duration of one step of the batch, empty or not, in microseconds, at least 1.
@@ -101,11 +109,13 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 		z    float64 = 0     // dimensionless
 		wide float64 = 9     // dimensionless
 	)
+	d := &m.d
 	kvSum := float64(b.kvSum)
 	kvDecodeSum := float64(b.kvDecodeSum)
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
 	kvMean := fittedSafeDiv(kvSum, batchSize)

@@ -73,6 +73,7 @@ import (
 type FittedDeployment struct {
 	Window              float64   // sliding window of the layers that have one; 0 without, token
 	Dp                  float64   // data parallelism
+	DraftTokens         float64   // tokens that speculative decoding drafts for a decode in a step
 	GraphDecode         float64   // 1 if steps of decodes alone are captured as CUDA graphs
 	GraphMixed          float64   // 1 if steps with prompts are captured as CUDA graphs
 	ScheduleUs          float64   // time in a step that the GPU waits for the scheduler, us
@@ -84,8 +85,8 @@ type FittedDeployment struct {
 	MoeQuantizedCurve   []float64 // 113 knots by length of a prompt: measured routed experts of all layers with quantized weights, which are other kernels, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
-	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
-	SamplerCurve        []float64 // 113 knots by requests: drawing a token a request, with the sort and the penalties that generation_config asks for, us
+	LmHeadCurve         []float64 // 113 knots by length of a prompt: measured output projection, us
+	SamplerCurve        []float64 // 113 knots by length of a prompt: drawing a token a request, with the sort and the penalties that generation_config asks for, us
 	DecodeLaunchCurve   []float64 // 113 knots by decodes: measured attention of all layers at no context, us
 	DecodePerTokenCurve []float64 // 113 knots by decodes: measured decode attention of all layers for a token of context, us/token
 	WindowPerTokenCurve []float64 // 113 knots by decodes: measured decode attention of layers with a sliding window, for a token of context in it, us/token
@@ -119,6 +120,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 	}{
 		{"Window", d.Window, d.Window >= 0},
 		{"Dp", d.Dp, d.Dp >= 1},
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
 		{"GraphDecode", d.GraphDecode, d.GraphDecode >= 0},
 		{"GraphMixed", d.GraphMixed, d.GraphMixed >= 0},
 		{"ScheduleUs", d.ScheduleUs, d.ScheduleUs >= 0},
@@ -225,7 +227,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	o := &m.options
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	prefillReqs := float64(b.prefillReqs)
 	uncaptured := min(
 		max(tokens-float64(o.CudagraphCaptureMax*(d.GraphDecode+float64((d.GraphMixed-d.GraphDecode)*min(prefillReqs, 1)))), 0),
@@ -254,9 +257,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	)
 	kernelPrefillAttentionUs := float64(kernelPrefillUsPerPair * prefillPairs)
 	kernelAllreduceUs := fittedCurveAt(d.AllreduceCurve, graphTokens)
-	batchSize := prefillReqs + decodeReqs
-	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, batchSize)
-	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, batchSize)
+	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, prefillReqs+decodeTokens)
+	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, prefillReqs+decodeTokens)
 
 	kernels := float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(elementwise*kernelElementwiseUs) +

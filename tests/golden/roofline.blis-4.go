@@ -50,6 +50,7 @@ type FittedDeployment struct {
 	ActiveExperts      float64 // routed experts a token uses
 	Tp                 float64 // tensor parallelism
 	Dp                 float64 // data parallelism
+	DraftTokens        float64 // tokens that speculative decoding drafts for a decode in a step
 	FlopsPerUs         float64 // dense peak for the weights' type, per GPU, flop/us
 	BytesPerUs         float64 // memory bandwidth, per GPU, byte/us
 	SharedWeightsUs    float64 // weights that every step reads, over bandwidth, us
@@ -86,6 +87,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"ActiveExperts", d.ActiveExperts, d.ActiveExperts >= 0},
 		{"Tp", d.Tp, d.Tp >= 1},
 		{"Dp", d.Dp, d.Dp >= 1},
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
 		{"FlopsPerUs", d.FlopsPerUs, d.FlopsPerUs > 0},
 		{"BytesPerUs", d.BytesPerUs, d.BytesPerUs > 0},
 		{"SharedWeightsUs", d.SharedWeightsUs, d.SharedWeightsUs > 0},
@@ -110,6 +112,7 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 		ActiveExperts:      2,
 		Tp:                 2,
 		Dp:                 1,
+		DraftTokens:        0,
 		FlopsPerUs:         989500000,
 		BytesPerUs:         3350000,
 		SharedWeightsUs:    439.9,
@@ -160,15 +163,15 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	d := &m.d
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	prefillPairs := float64(b.prefillPairs)
 	kvDecodeSum := float64(b.kvDecodeSum)
-	attentionFlops := float64(d.AttentionUsPerPair * d.FlopsPerUs * (prefillPairs + (kvDecodeSum + decodeReqs)))
+	attentionFlops := float64(d.AttentionUsPerPair * d.FlopsPerUs * (prefillPairs + (float64((1+d.DraftTokens)*kvDecodeSum) + float64((2+d.DraftTokens)/2*decodeTokens))))
 	prefillReqs := float64(b.prefillReqs)
-	batchSize := prefillReqs + decodeReqs
 	totalFlops := float64(d.GemmUsPerToken*d.FlopsPerUs*tokens) +
 		attentionFlops +
-		float64(2*d.Hidden*d.Vocab/d.Tp*batchSize)
+		float64(2*d.Hidden*d.Vocab/d.Tp*(prefillReqs+decodeTokens))
 	allTokens := float64(d.Dp * tokens)
 	expertsFraction := fittedExpertsTouched(d.ActiveExperts, d.Experts, allTokens)
 	expertReadUs := float64(d.ExpertsUs * expertsFraction)
@@ -177,7 +180,7 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	kvReadUs := float64(d.KvUsPerToken * kvSum)
 	kvWriteUs := float64(d.KvUsPerToken * tokens)
 	totalBytes := float64((weightReadUs+kvReadUs+kvWriteUs)*d.BytesPerUs) +
-		float64(8*d.Vocab*batchSize)
+		float64(8*d.Vocab*(prefillReqs+decodeTokens))
 
 	return max(totalFlops/peak, totalBytes/bandwidth) + o
 }

@@ -145,6 +145,7 @@ type FittedDeployment struct {
 	TpLog2              float64   // log2(tp)
 	Dp                  float64   // data parallelism
 	IsSpread            float64   // 1 where whole experts are spread over GPUs
+	DraftTokens         float64   // tokens that speculative decoding drafts for a decode in a step
 	IsMoe               float64   // 1 with routed experts
 	IsFp8               float64   // 1 with FP8 weights
 	Is4bit              float64   // 1 with weights in 4 bits, floating-point or integers
@@ -162,8 +163,8 @@ type FittedDeployment struct {
 	MoeQuantizedCurve   []float64 // 113 knots by length of a prompt: measured routed experts of all layers with quantized weights, which are other kernels, us
 	RouterCurve         []float64 // 113 knots by padded tokens: measured routers of all layers, us
 	AllreduceCurve      []float64 // 113 knots by padded tokens: measured all-reduces, two a layer, us
-	LmHeadCurve         []float64 // 113 knots by requests: measured output projection, us
-	SamplerCurve        []float64 // 113 knots by requests: drawing a token a request, with the sort and the penalties that generation_config asks for, us
+	LmHeadCurve         []float64 // 113 knots by length of a prompt: measured output projection, us
+	SamplerCurve        []float64 // 113 knots by length of a prompt: drawing a token a request, with the sort and the penalties that generation_config asks for, us
 	DecodeLaunchCurve   []float64 // 113 knots by decodes: measured attention of all layers at no context, us
 	DecodePerTokenCurve []float64 // 113 knots by decodes: measured decode attention of all layers for a token of context, us/token
 	WindowPerTokenCurve []float64 // 113 knots by decodes: measured decode attention of layers with a sliding window, for a token of context in it, us/token
@@ -201,6 +202,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		{"TpLog2", d.TpLog2, d.TpLog2 >= 0},
 		{"Dp", d.Dp, d.Dp >= 1},
 		{"IsSpread", d.IsSpread, d.IsSpread >= 0},
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
 		{"IsMoe", d.IsMoe, d.IsMoe >= 0},
 		{"IsFp8", d.IsFp8, d.IsFp8 >= 0},
 		{"Is4bit", d.Is4bit, d.Is4bit >= 0},
@@ -336,7 +338,8 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	o := &m.options
 	prefillTokens := float64(b.prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
-	tokens := prefillTokens + decodeReqs
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
+	tokens := prefillTokens + decodeTokens
 	prefillReqs := float64(b.prefillReqs)
 	uncaptured := min(
 		max(tokens-float64(o.CudagraphCaptureMax*(d.GraphDecode+float64((d.GraphMixed-d.GraphDecode)*min(prefillReqs, 1)))), 0),
@@ -366,9 +369,9 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 	)
 	kernelPrefillAttentionUs := float64(kernelPrefillUsPerPair * prefillPairs)
 	kernelAllreduceUs := fittedCurveAt(d.AllreduceCurve, graphTokens)
+	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, prefillReqs+decodeTokens)
+	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, prefillReqs+decodeTokens)
 	batchSize := prefillReqs + decodeReqs
-	kernelLmHeadUs := fittedCurveAt(d.LmHeadCurve, batchSize)
-	kernelSamplerUs := fittedCurveAt(d.SamplerCurve, batchSize)
 
 	kernels := float64(gemm*(kernelGemmUs+kernelRouterUs)) +
 		float64(gemmFp8*kernelGemmUs*d.IsFp8) +

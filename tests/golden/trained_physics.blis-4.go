@@ -63,6 +63,7 @@ import (
 // FittedDeployment holds the static facts of a model on its GPUs, per GPU where each holds a share.
 type FittedDeployment struct {
 	Layers                   float64 // transformer layers
+	DraftTokens              float64 // tokens that speculative decoding drafts for a decode in a step
 	HostGemmUsPerToken       float64 // trained-physics form, us/token
 	HostAttentionUsPerPair   float64 // trained-physics form, us/token^2
 	HostKvUsPerToken         float64 // trained-physics form, us/token
@@ -93,6 +94,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		ok    bool
 	}{
 		{"Layers", d.Layers, d.Layers >= 1},
+		{"DraftTokens", d.DraftTokens, d.DraftTokens >= 0},
 		{"HostGemmUsPerToken", d.HostGemmUsPerToken, d.HostGemmUsPerToken > 0},
 		{"HostAttentionUsPerPair", d.HostAttentionUsPerPair, d.HostAttentionUsPerPair > 0},
 		{"HostKvUsPerToken", d.HostKvUsPerToken, d.HostKvUsPerToken > 0},
@@ -111,6 +113,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 	return NewFitted(FittedDeployment{
 		Layers:                   32,
+		DraftTokens:              0,
 		HostGemmUsPerToken:       12.75,
 		HostAttentionUsPerPair:   0.000265,
 		HostKvUsPerToken:         0.01956,
@@ -171,12 +174,12 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 		float64(d.HostAttentionUsPerPair*(promptPairs/2))
 	hostPrefillKvUs := float64(d.HostKvUsPerToken * prefillTokens)
 	decodeReqs := float64(b.decodeReqs)
+	decodeTokens := float64((1 + d.DraftTokens) * decodeReqs)
 	kvDecodeSum := float64(b.kvDecodeSum)
-	hostDecodeComputeUs := float64(d.HostGemmUsPerToken*decodeReqs) +
-		float64(d.HostAttentionUsPerPair*kvDecodeSum)
-	hostDecodeKvUs := float64(d.HostKvUsPerToken * (kvDecodeSum + decodeReqs))
-	tokens := prefillTokens + decodeReqs
-	hostAllreduceUs := float64(d.HostAllreduceUsPerToken * tokens)
+	hostDecodeComputeUs := float64(d.HostGemmUsPerToken*decodeTokens) +
+		float64(d.HostAttentionUsPerPair*((1+d.DraftTokens)*kvDecodeSum))
+	hostDecodeKvUs := float64(d.HostKvUsPerToken * ((1 + d.DraftTokens) * (kvDecodeSum + decodeReqs)))
+	hostAllreduceUs := float64(d.HostAllreduceUsPerToken * (prefillTokens + decodeReqs))
 	prefillReqs := float64(b.prefillReqs)
 	batchSize := prefillReqs + decodeReqs
 

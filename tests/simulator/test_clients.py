@@ -82,7 +82,8 @@ def crowded(rng: np.random.Generator) -> Load:
     clients = Clients(np.array([0, n]), rng.integers(1, 12, 1), spread, think, *rules)
     lengths, answers = rng.integers(10, int(rng.integers(12, 150)), n), rng.integers(0, int(rng.integers(2, 40)), n)
     limits = {"max_seqs": int(rng.integers(1, 5)), "budget": int(rng.choice([20, 160, 2048])), "max_model_len": 0}
-    load = burst(lengths.tolist(), answers.tolist(), **limits, block=16, blocks=10_000)
+    ahead = bool(rng.integers(2))
+    load = burst(lengths.tolist(), answers.tolist(), **limits, block=16, blocks=10_000, ahead=ahead)
     return replace(load, requests=replace(load.requests, arrival_us=due), clients=clients)
 
 
@@ -98,7 +99,7 @@ def test_both_clocks_are_equal_on_batches_that_are_full() -> None:
             continue
         proven, told = proven + 1, replay_bound(load, bound, force_exact=True)
         np.testing.assert_array_equal(seen.sent_us, told.sent_us)
-        for name in ("start_us", "first_us", "decode_us"):
+        for name in ("start_us", "begun_us", "first_us", "decode_us"):
             np.testing.assert_array_equal(seen.spread(getattr(seen.run, name)), told.spread(getattr(told.run, name)))
         assert seen.run.steps == told.run.steps
     assert proven > 1_500

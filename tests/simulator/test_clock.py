@@ -132,6 +132,7 @@ def loads(draw: st.DrawFn, chunked: bool = True) -> Load:
         horizon_us=draw(st.sampled_from([NEVER, NEVER, NEVER, 30_000])),
         chunked=chunked,
         tier=draw(st.none() | tier) if caching else None,
+        ahead=draw(st.booleans()),
     )
     return Load(requests, limits)
 
@@ -146,8 +147,10 @@ def compare(seen: Replay, told: Host) -> None:
     first = [r.first or 0 for r in rows]
     np.testing.assert_array_equal(seen.spread(run.first_us), first)
     start = seen.spread(np.where(run.cached >= 0, run.start_us, -1))
+    begun = seen.spread(np.where(run.cached >= 0, run.begun_us, -1))
     entered = np.isin(np.arange(len(rows)), np.arange(len(rows)) if run.order is None else run.order)
     np.testing.assert_array_equal(start[entered], [-1 if r.start is None else r.start for r in rows if entered[r.row]])
+    np.testing.assert_array_equal(begun[entered], [-1 if r.begun is None else r.begun for r in rows if entered[r.row]])
     sent = [r.arrival if r.sent is None else r.sent for r in rows if told.users is None or r.sent is not None]
     arrivals = [us for us in sent if us <= seen.load.limits.horizon_us]
     assert aggregate(seen)["vllm_estimated_duration_s"] == max([told.last_us, *arrivals]) / 1e6
@@ -216,7 +219,7 @@ def test_what_the_fast_clock_takes_on_evicts_nothing_that_matters(load: Load, st
         assume(False)
     event("fast" if seen.run.fast else "exact")
     told = replay_bound(load, bound, force_exact=True, account=True)
-    for name in ("start_us", "first_us", "decode_us", "cached", "completed"):
+    for name in ("start_us", "begun_us", "first_us", "decode_us", "cached", "completed"):
         np.testing.assert_array_equal(getattr(seen.run, name), getattr(told.run, name), err_msg=name)
     for name in ("steps", "clamped"):
         assert getattr(seen.run, name) == getattr(told.run, name), name

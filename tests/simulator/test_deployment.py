@@ -45,6 +45,7 @@ sampling_sort repetition_penalty kv_blocks kv_cpu_offload | 1 0 31356 1 | 0 0 20
 max_num_seqs max_num_batched_tokens max_model_len block_size | 128 2048 4096 16 | 128 2048 32768 16 | 128 2048 4096 16
 cudagraph_capture_max graph_decode graph_mixed graph_piecewise | 2*128 1 1 0 | 2*128 1 1 0 | 2*128 1 1 0
 async_scheduling stream_interval allreduce_rms_fusion | 1 1 0 | 1 1 0 | 1 1 0
+draft_tokens | 0 | 0 | 0
 schedule_us issue_us | 0 2500 | 0 2500 | 0 2500
 flops_per_us bytes_per_us link_bytes_per_us | FLOPS BYTES LINK | FLOPS BYTES LINK | FP8_FLOPS BYTES LINK
 model_params_b | (80*(2*67108864+2*8388608+3*234881024)+2*262144000)/1e9 | (32*(41943040+8*176160768)+2*131072000)/1e9 | (48*(62914560+17*125829120)+2*1034485760)/1e9

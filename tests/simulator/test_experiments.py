@@ -102,7 +102,8 @@ def test_every_setting_is_read() -> None:
         quantization: fp8, expert_routing: uniform, prefill_schedule_interval: 2,
         cudagraph_capture_max: 64, cudagraph_mode: full_decode_only, enforce_eager: true, async_scheduling: false,
         stream_interval: 20, allreduce_rms_fusion: true, kv_offloading_size: 0, kv_offload_gb_per_s: 12.5,
-        kv_offload_latency_us: 7, offload_prompt_only: false}""")
+        kv_offload_latency_us: 7, offload_prompt_only: false, speculative_method: draft_model,
+        num_speculative_tokens: 3, speculative_acceptance: 0.5, draft_model: llama-2-7b}""")
     entry |= {"engine": engine, "quality": "overloaded", "x_note": ["a  b", "c"], "source_run": {"any": 1}}
     entry["workload"] |= {"arrival": "even", "ignore_eos": False, "timeout_s": 300, "prompt_len_mean": 99.5}
     entry["observed"] = {
@@ -118,7 +119,9 @@ def test_every_setting_is_read() -> None:
     assert x.observed is not None
     assert x.observed.summary == Observation(Statistic(5.0, None, 7.5), none, Statistic(0.25), completed=60, failed=1)
     assert x.observed.stages == (Observation(none, Statistic(None, 1.5, None, 2.0), none),)
-    assert x.notes[0].startswith("ignore_eos: false is not replayed") and x.notes[1:] == ("a b", "c")
+    drafts, ends, *own = x.notes
+    assert drafts.startswith("draft_model, 3 drafted tokens a step: ") and own == ["a b", "c"]
+    assert ends.startswith("ignore_eos: false is not replayed")
 
 
 def test_without_chunked_prefill_a_step_has_room_for_the_longest_prompt() -> None:

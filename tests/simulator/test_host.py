@@ -103,11 +103,6 @@ def test_simulate_writes_the_hosts_rows(
     told = json.loads(capsys.readouterr().out)
     assert rows(out) == rows(folder / "results.csv")
     assert told["completed_requests"] == len(rows(out)) - 1 and told["clamped_times"] == 0
-    # the same times from the backend as a program
-    (tmp_path / "mine.py").write_text(program_text(read_case(folder / "case.json")) or "")
-    again = tmp_path / "again.csv"
-    assert run_command(["simulate", *files, "--program", str(tmp_path / "mine.py"), "--out", str(again)]) == 0
-    assert rows(again) == rows(out)
     assert np.array_equal(
         read_trace(folder / "trace.csv", read_case(folder / "case.json"))[1], np.arange(told["injected_requests"])
     )

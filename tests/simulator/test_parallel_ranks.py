@@ -79,7 +79,8 @@ def test_ranks_that_step_together_with_steps_of_one_length_are_replicas_too(load
     """A burst is shared out evenly, and nothing else couples the ranks."""
     n = len(load.requests)
     still = replace(load.requests, arrival_us=np.zeros(n, np.int64), deadline_us=np.zeros(n, np.int64))
-    load, bound = Load(still, load.limits), bound_of(STEADY)
+    # composed ahead, a full rank whose requests all end waits for the others' step, as does one whose load has ended
+    load, bound = Load(still, replace(load.limits, ahead=False, tier=None)), bound_of(STEADY)
     try:
         seen = replay_bound(on_ranks(load, ranks, True), bound)
     except NeverEnds:
@@ -119,7 +120,7 @@ def test_a_step_takes_as_long_as_the_slowest_rank() -> None:
 def test_the_tokens_of_all_ranks_meet_at_the_experts() -> None:
     """The prompts of 50 and 10 tokens make 60, then two decodes 2, then one 1, which no rank multiplies by its own."""
     load = on_ranks(burst([50, 10], [4, 2]), 2, True)
-    facts = Facts({"dp": 2.0})
+    facts = Facts({"dp": 2.0, "draft_tokens": 0.0})
     program = parse("def step_time(b, s): return 1000 + 100 * b.all_tokens")
     bound = bind(assemble(program), program.theta, facts)
     seen = replay_bound(load, bound)
@@ -131,8 +132,9 @@ def test_the_tokens_of_all_ranks_meet_at_the_experts() -> None:
 
 def test_a_batch_that_is_seen_alone_has_as_many_tokens_on_every_rank() -> None:
     batch = [Active(10, 0, 7), Active(5, 9, 1)]
-    bound = bind(assemble(parse("def step_time(b, s): return b.all_tokens")), (), {"dp": 4.0})
-    assert bound.step_us(raw_row(batch)) == BatchFields(batch, {"dp": 4.0})["b", "all_tokens"] == 32.0
+    facts = {"dp": 4.0, "draft_tokens": 0.0}
+    bound = bind(assemble(parse("def step_time(b, s): return b.all_tokens")), (), facts)
+    assert bound.step_us(raw_row(batch)) == BatchFields(batch, facts)["b", "all_tokens"] == 32.0
 
 
 def test_the_front_end_learns_the_ranks_counts_every_100_ms() -> None:

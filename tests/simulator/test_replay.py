@@ -106,18 +106,26 @@ def test_three_requests_by_hand() -> None:
     admits request 1 with 4 uncached tokens beside 1 decode (1041 us) and finishes request 0 (2 output tokens).
     Step 3 at 2241: one decode (1001 us), request 1 is done and the instance idle at once. Request 2: step at 5000,
     4 uncached tokens (1040 us); its second token takes 1001 us.
+
+    Composed ahead, step 2 is composed at 0 and has one decode (1001 us). Step 3 is composed at 1200, admits request 1
+    and begins at 2201 (1040 us), so that it has its first token at 3241.
     """
     e = experiment(
         groups=1, prompts_per_group=1, system_prompt_len=20, question_len=0, prompt_len_mean=None, output_len=2
     )
     program = parse("def step_time(b, s, *, a=1000.0, c=10.0): return a + c * b.prefill_tokens + b.decode_reqs")
-    whole = load_of(e, 0)
+    whole = load_of(e, 0, host_rules=True)
     three = {name: values[:3] for name, values in vars(whole.requests).items() if isinstance(values, np.ndarray)}
     load = Load(replace(whole.requests, **{**three, "arrival_us": np.array([0, 500, 5000])}), whole.limits)
     seen = replay_bound(load, bind(assemble(program), program.theta, e.facts))
     assert list(seen.ttft_us) == [1200, 1200 - 500 + 1041, 1040]
     assert list(seen.e2e_us) == [1200 + 1041, 1741 + 1001, 1040 + 1001]
     assert seen.steps == 5
+    load = replace(load, limits=load_of(e, 0).limits)
+    seen = replay_bound(load, bind(assemble(program), program.theta, e.facts))
+    assert list(seen.ttft_us) == [1200, 3241 - 500, 1040]
+    assert list(seen.e2e_us) == [1200 + 1001, 2741 + 1001, 1040 + 1001]
+    assert list(seen.waiting_us) == [0, 1200 - 500, 0] and seen.steps == 6
 
 
 def plain(e: Experiment, seed: int) -> tuple[list[int], list[int]]:

@@ -168,6 +168,27 @@ def test_overflowing_caches_are_those_of_the_plain_clock(load: Load, step: str, 
     compare_clocks(Load(load.requests, limits), parse(step))
 
 
+@settings(max_examples=daily(30, 300), derandomize=True, deadline=None)
+@given(loads(), st.sampled_from(PROGRAMS[:14]), st.integers(0, 4), st.floats(0.0, 1.0), st.booleans(), st.booleans())
+def test_with_drafts_and_steps_composed_ahead_they_are_too(
+    load: Load, step: str, drafts: int, share: float, ahead: bool, prompt_only: bool
+) -> None:
+    need = -(-160 // load.limits.block)
+    tier = TierLimits(3 * need, 40.0, 30, prompt_only)
+    limits = replace(load.limits, caching=True, blocks=need + need // 2, tier=tier, ahead=ahead)
+    compare_clocks(Load(load.requests, replace(limits, drafts=drafts, acceptance=share)), parse(step))
+
+
+def test_composed_ahead_a_load_begins_while_the_step_before_runs() -> None:
+    """A, B, C, and A again 1,000 us after C, whose prompt is computed from 300,000 to 305,000. Its decode, to 306,000,
+    is composed before A comes, and the step after that at 305,000: A's load of 200 us begins then, and has ended when
+    the next one is composed, at 306,000."""
+    load = sent([0, 1, 2, 0], [0, 100_000, 300_000, 301_000], TierLimits(100, 50.0, 0), blocks=10, ahead=True)
+    seen = played(load)
+    assert seen.run.begun_us.tolist()[3] == seen.run.start_us.tolist()[3] == 306_000
+    assert seen.run.loaded == 4 and times(seen)[3] == 5_000 + 1_100
+
+
 @settings(max_examples=daily(40), derandomize=True)
 @given(loads(), st.sampled_from(PROGRAMS[:14]))
 def test_where_the_fast_clock_runs_nothing_is_loaded(load: Load, step: str) -> None:

@@ -43,6 +43,7 @@ FACTS = Facts(
         "experts": 8.0,
         "active_experts": 2.0,
         "dp": 1.0,
+        "draft_tokens": 0.0,
         "layers": 32.0,
         "tp": 2.0,
         "flops_per_us": 9.9e8,

@@ -1,4 +1,4 @@
-"""The plain clock: the host's rules one by one, with an event heap, token lists and chained block contents.
+"""The plain clock: the host's rules, and composing ahead of execution, one by one, with an event heap, token lists and chained block contents.
 
 Slow and obvious, written from the host's semantics (blis-des-semantics, variant M) and sharing nothing with the compiled
 clocks but the evaluation of a program's text. Section numbers are that document's.
@@ -40,6 +40,7 @@ FACTS = {
     "attention_us_per_pair": 0.0003,
     "logits_us_per_row": 1.3,
     "allreduce_us_per_token": 0.2,
+    "draft_tokens": 0.0,
     "cudagraph_capture_max": 512.0,
     "graph_decode": 1.0,
     "graph_mixed": 1.0,
@@ -65,10 +66,12 @@ class Request:
     progress: int = 0
     new: int = 0
     computed: int = 0
+    carry: float = 0.0
     itl: list[tuple[int, int]] = field(default_factory=list)  # (step, duration)
     first: int | None = None
     first_flag: bool = False
     start: int | None = None
+    begun: int | None = None
     state: str = "coming"
     decode_us: int = 0
     cached: int = 0
@@ -115,7 +118,8 @@ class Cache:
 
     def allocate(self, r: Request, start: int, end: int, cached: list[Block]) -> bool:  # 5.3
         prefill = r.progress < len(r.tokens)
-        new: list[object] = r.tokens[start:end] if prefill else [answer_token(r, start - len(r.tokens))]
+        size = len(r.tokens)
+        new: list[object] = r.tokens[start:end] if prefill else [answer_token(r, i - size) for i in range(start, end)]
         blocks = self.table.get(r, [])
         room = self.size - len(blocks[-1].tokens) if blocks else 0
         if prefill:
@@ -123,7 +127,7 @@ class Cache:
             idle = sum(b.references == 0 for b in cached)
             if -(-extra // self.size) + idle > len(self.free):
                 return False
-        elif not self.free and room == 0:
+        elif -(-(len(new) - room) // self.size) > len(self.free):
             return False
         while new:
             if r not in self.table:
@@ -260,7 +264,7 @@ class Tier:
         self.aside.remove(r)
         r.loaded = None
 
-    def wake(self, now: int) -> int | None:  # 7
+    def wake(self, now: int) -> int | None:  # 8
         """When the next step begins; None: at once, as blocks were given back."""
         holding = [r for r in self.aside if r.loaded is not None]
         times = [*self.retries, *(r.loaded for r in holding if r.loaded is not None and r.loaded > now)]
@@ -323,6 +327,8 @@ class Host:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.pending = False
+        self.leaving: list[tuple[int, Request]] = []  # end of its last step, if steps are composed ahead
+        self.free_us = 0  # when the last step that was composed ends
         self.steps = self.clamped = self.preemptions = self.failures = self.last_us = 0
         self.most_steps = most_steps
         self.stuck = False
@@ -404,8 +410,11 @@ class Host:
             if 0 < r.deadline <= self.limits.horizon_us:
                 self.push(r.deadline, TIMEOUT, r)
             if not self.pending:
-                self.push(now, STEP)
-                self.pending = True
+                self._wake(now)
+
+    def _wake(self, now: int) -> None:
+        self.push(max(now, self.free_us) if self.limits.ahead else now, STEP)
+        self.pending = True
 
     def _timeout(self, now: int, r: Request) -> None:  # 4.6
         if r.state not in ("waiting", "running"):
@@ -419,11 +428,15 @@ class Host:
         if not self.queue:
             self.poll = None
         if not self.running and not self.pending and self.queue:
-            self.push(now, STEP)
-            self.pending = True
+            self._wake(now)
 
     def _part(self, want: int) -> int:
         return min(want, self.limits.threshold) if self.limits.threshold > 0 else want
+
+    def _emitted(self, r: Request, positions: int) -> int:
+        """Tokens that a decode emits: by the mean acceptance, with what is left over of earlier steps."""
+        wanted = math.floor(r.carry + (1.0 + self.limits.acceptance * self.limits.drafts))
+        return min(max(wanted, 1), positions, len(r.tokens) + r.output - 1 - r.progress)
 
     def _step(self, now: int) -> None:  # 4
         self.poll = None
@@ -431,6 +444,11 @@ class Host:
             self.pending = False
             return
         limits, self.evicted = self.limits, False
+        for end, r in list(self.leaving):
+            if end <= now:
+                self.cache.release(r)
+                self.leaving.remove((end, r))
+        begin_us = max(now, self.free_us) if limits.ahead else now
         left = limits.budget
         for r in self.running:
             r.new = 0
@@ -438,22 +456,32 @@ class Host:
         while i < len(self.running) and left > 0:  # 4.2
             r = self.running[i]
             prefill = r.progress < len(r.tokens)
-            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else 1
+            positions = min(1 + limits.drafts, left)
+            n = min(self._part(len(r.tokens) - r.progress), left) if prefill else self._emitted(r, positions)
             if not self._reserve(r, n):
                 break
+            if not prefill:
+                r.carry = max(r.carry + (1.0 + limits.acceptance * limits.drafts - n), 0.0)
             r.new = n
             r.computed += n
-            left -= n
+            left -= n if prefill else positions
             i += 1
         if not self.evicted:
-            left = self._admit(now, left)
-            while self.tier and not self.running and self.queue:
-                if (wake_us := self.tier.wake(now)) is not None:
+            left = self._admit(now, begin_us, left)
+            while self.tier and not self.running and self.queue and not self.leaving:
+                wake_us = self.tier.wake(now)
+                if wake_us is not None and now >= begin_us:
                     self.poll, self.pending = self.pushed, False
                     self.polls.add(self.pushed)
                     self.push(wake_us, STEP)
                     return
-                left = self._admit(now, left)
+                if wake_us is not None:
+                    break
+                left = self._admit(now, begin_us, left)
+        if not self.running and now < begin_us:  # nothing before the step that runs ends
+            self.push(begin_us, STEP)
+            return
+        composed, now = now, begin_us
         x = self.step([Active(len(r.tokens), r.progress, r.new) for r in self.running if r.new > 0])
         self.clamped += bool(clamps(x, 1))
         dt = int(to_ticks(x, 1))
@@ -461,18 +489,21 @@ class Host:
             if r.progress < len(r.tokens):
                 r.progress = r.computed
             elif r.new > 0:
-                r.progress += 1
+                r.progress += r.new
                 r.itl.append((self.steps, dt))
             if r.progress == len(r.tokens) and not r.first_flag:
                 r.first_flag, r.first = True, now + dt
         for r in self.running:
             if self.tier and r.new > 0:
-                self.tier.store(r, now, now + dt)
+                self.tier.store(r, composed, now + dt)  # 7
         for r in list(self.running):
             if r.progress >= len(r.tokens) + max(r.output, 1) - 1:
                 if r.output > 0 and not self.cache.allocate(r, r.progress, r.progress + 1, []):
                     self.failures += 1
-                self.cache.release(r)
+                if limits.ahead:
+                    self.leaving.append((now + dt, r))
+                else:
+                    self.cache.release(r)
                 self.running.remove(r)
                 r.state, r.decode_us = "completed", sum(us for _, us in r.itl)
                 self.push(now + dt, LEFT)
@@ -480,20 +511,24 @@ class Host:
                     token = self.users.token_us * max(r.output, 1)
                     self.users.end(now + dt + token + (self.users.completion_us if r.output else 0), True)
         self.steps += 1
-        self.pending = bool(self.running or self.queue)
+        self.free_us = now + dt
+        self.pending = bool(self.running or self.queue) or limits.ahead
         if self.pending:
-            self.push(now + dt, STEP)
+            self.push(now if limits.ahead else now + dt, STEP)
+
+    def _seated(self) -> int:
+        return len(self.running) + len(self.leaving)
 
     @property
     def queue(self) -> list[Request]:
         return (self.tier.aside if self.tier else []) + self.waiting
 
-    def _admit(self, now: int, left: int) -> int:  # 4.3
+    def _admit(self, now: int, begin_us: int, left: int) -> int:  # 4.3
         """Returns the tokens left."""
         limits, tier, examined = self.limits, self.tier, set[int]()
         if tier:
             tier.retries.clear()
-        while len(self.running) < limits.max_seqs and left > 0:
+        while self._seated() < limits.max_seqs and left > 0:
             r = next((r for r in self.queue if r.row not in examined), None)
             if r is None:
                 break
@@ -526,7 +561,8 @@ class Host:
                 break
             of.remove(r)
             self.running.append(r)
-            r.state, r.start, r.new, r.computed, r.loaded = "running", now, n, min(begin + n, len(r.tokens)), None
+            r.state, r.start, r.begun, r.new, r.loaded = "running", now, begin_us, n, None
+            r.computed = min(begin + n, len(r.tokens))
             r.cached = begin // limits.block
             r.stored = r.cached if loaded or n == 0 else 0
             left -= n
@@ -537,6 +573,7 @@ class Host:
             self.evicted = True
             victim = self.running.pop()
             victim.state, victim.progress, victim.itl, victim.first_flag = "waiting", 0, [], False
+            victim.carry = 0.0
             self.cache.release(victim)
             self.waiting.insert(0, victim)
             self.preemptions += 1

@@ -22,7 +22,7 @@ def emitted(step: str, queueing: str = "") -> str:
 def test_a_batch_field_is_declared_as_shown(name: str) -> None:
     go, text = go_field("b", name), emitted(f"c * b.{name}")
     assert f" {go.variable} := {go.expression} " in text or f" {go.variable} = {go.expression} " in text
-    assert bool(go.update) == (name in RAW or name == "decode_tokens")
+    assert bool(go.update) == (name in RAW)
     assert go.update in text
     assert re.search(rf"return (float64\()?c \* {go.variable}\b", text)
 

@@ -28,7 +28,7 @@ RUN = of_experiment(next(e for e in bundled_experiments() if e.id == "llama-2-70
 QUEUE = "def queueing_time(r, s, *, q: us = 150.0, k: us/token = 0.25): return q + k * r.input_len"
 PROGRAM = complete(parse(f"def step_time(b, s, *, k: us/token = 0.5): return s.weights_us + k * b.tokens\n{QUEUE}"))
 SEATED = complete(parse("def step_time(b, s, *, k: us = 3.0): return s.weights_us + k * s.max_num_seqs"))
-FREE = complete(parse("def step_time(b, s, *, k: us/token = 0.5): return k * b.tokens"))
+FREE = complete(parse("def step_time(b, s, *, k: us/token = 0.5): return k * b.prefill_tokens"))
 CASES = {
     "baked": (PROGRAM, [RUN]),
     "open": (PROGRAM, []),

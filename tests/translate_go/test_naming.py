@@ -33,7 +33,7 @@ DEPLOYED = of_names("llama-2-7b", "H100-SXM-80GB", 1)
 READ = (
     "s.max_num_seqs / s.kv_blocks / s.max_num_batched_tokens / s.block_size / s.max_model_len / s.cudagraph_capture_max"
 )
-LIMITED = complete(parse(f"def step_time(b, s, *, c: us = 30.0): return c * b.tokens / {READ}"))
+LIMITED = complete(parse(f"def step_time(b, s, *, c: us = 30.0): return c * b.prefill_tokens / {READ}"))
 FLAGS = ("--max-num-seqs", "--total-kv-blocks", "--max-num-batched-tokens", "--block-size-in-tokens", "--max-model-len")
 
 

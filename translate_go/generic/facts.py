@@ -89,8 +89,8 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
     "stream_interval": "max(m.streamInterval, 1)",
     "allreduce_rms_fusion": "<name>Flag(m.allreduceRmsFusion && m.tp > 1)",
 }
-# Its library has one rank of one stage.
-FACTS |= {"dp": "1", "ep": "1", "is_spread": "0", "pp": "1", "gpus": "tp"}
+# Its library has one rank of one stage, and does not tell a backend of drafts.
+FACTS |= {"dp": "1", "ep": "1", "is_spread": "0", "pp": "1", "gpus": "tp", "draft_tokens": "0"}
 # What the host does not know of the engine: option, its type, and its meaning if it is not left out.
 ENGINE = (
     ("KvCpuOffload", "bool", "the engine offloads KV cache to CPU memory"),

@@ -29,7 +29,7 @@ class EngineLog:
 
     `kv_cache_tokens` is the size of the GPU's KV cache. `cpu_bytes` is the CPU memory for KV offload over all ranks.
     `shape` is that of the cross-layer cache: blocks, layers, 2, block size and KV heads per rank in either order, head
-    dim. `connector` is the class that moves KV out of the GPU.
+    dim. `connector` is the class that moves KV out of the GPU. `drafts` is vLLM's own text of speculative decoding.
     """
 
     kv_cache_tokens: int | None = None
@@ -45,6 +45,7 @@ class EngineLog:
     dtype: str | None = None
     kv_cache_dtype: str | None = None
     connector: str | None = None
+    drafts: str | None = None
 
     @property
     def gpu_blocks(self) -> int | None:
@@ -111,6 +112,7 @@ _FACTS: tuple[tuple[str, Callable[[str], Any], bytes, str], ...] = (
     ("dtype", str, b"dtype=torch", r"(?<![\w])dtype=torch\.(\w{1,20})"),
     ("kv_cache_dtype", str, b"kv_cache_dtype", r"kv_cache_dtype=(\w{1,20})"),
     ("connector", str, b"kv_connector", r"kv_connector='(\w{1,60})'"),
+    ("drafts", str, b"SpeculativeConfig", r"SpeculativeConfig\((method='\w{1,30}'.{0,300}?num_spec_tokens=\d{1,4})\)"),
 )
 _PATTERNS = tuple((name, read, sign, re.compile(pattern)) for name, read, sign, pattern in _FACTS)
 

@@ -209,7 +209,7 @@ def test_without_prefix_caching_nothing_is_shared(files: Path, capsys: Capsys) -
 
 
 def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: Capsys) -> None:
-    """A step takes as long as there are seats, 1 us more for each: TTFT shows which limit holds."""
+    """A step takes as long as there are seats, 1 us more for each: TTFT, two steps, shows which limit holds."""
     (files / "p.py").write_text("def step_time(b, s, *, a: us/request = 1.0): return a * s.max_num_seqs\n")
     assert simulate(capsys, *EXPORT)[0] == 0
     bare = BACK[:3]
@@ -219,7 +219,7 @@ def test_limits_are_the_cases_or_the_headers_or_the_hosts(files: Path, capsys: C
     for text, case, seats in (header, (), 8), (header, ("--case", "c.json"), 30), (bare_header, (), 256):
         (files / "t" / "header.yaml").write_text(text)
         assert simulate(capsys, *bare, *case, "--program", "p.py", "--results", "r.json")[0] == 0
-        assert json.loads(Path("r.json").read_text())[0]["ttft_us"] % 1000 == seats
+        assert json.loads(Path("r.json").read_text())[0]["ttft_us"] % 1000 == 2 * seats
 
 
 def test_without_a_case_the_hosts_defaults_are_said(files: Path, capsys: Capsys) -> None:

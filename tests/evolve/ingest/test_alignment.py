@@ -50,7 +50,13 @@ def test_every_source_is_an_attribute_a_file_or_an_option() -> None:
             if first == "exp-config.yaml":
                 assert ENGINE_KEYS[key] == {"s.tp": "tensor_parallel"}.get(field, field.removeprefix("s."))
             elif first == "--engine":
-                several = "cudagraph_mode", "data_parallel", "expert_parallel", "pipeline_parallel"
+                several = (
+                    "cudagraph_mode",
+                    "data_parallel",
+                    "expert_parallel",
+                    "pipeline_parallel",
+                    "num_speculative_tokens",
+                )
                 assert key in SETTINGS and (f"s.{key}" == field or key in several or field == "s.schedule_us")
             else:
                 assert name in ATTRIBUTES or name in FILES, f"{field}: {name}"
