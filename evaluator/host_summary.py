@@ -58,6 +58,8 @@ def aggregate(replay: Replay) -> dict[str, object]:
     figures["scheduling_delay_p99_ms"] = percentile_ms(delays, None, 99) if done else 0.0
     if run.failures:
         figures["kv_allocation_failures"] = run.failures
+    if load.limits.tier:
+        figures["kv_blocks_loaded"] = run.loaded  # not the host's: of the hits, those from host memory
     blocks = run.account.hits + run.account.misses
     return figures | {
         "preemption_count": run.preemptions,

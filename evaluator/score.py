@@ -62,8 +62,8 @@ class Prediction:
     The others are counts, the mean over seeds rounded up: times clamped, preemptions, requests refused (longer than
     max_model_len or than the KV cache), requests whose client gave up, turns of conversations that are `late`
     (workload.late_requests), `uncached` tokens (metrics.step_tokens),
-    requests whose prompt was `evicted` from the cache and computed again, and requests that a decode pool `dropped`
-    for want of KV blocks. queue_grows: see metrics.queue_grows. served:
+    requests whose prompt was `evicted` from the cache and computed again, KV blocks `loaded` from host memory, and
+    requests that a decode pool `dropped` for want of KV blocks. queue_grows: see metrics.queue_grows. served:
     requests and tokens per second.
     singles: the errors of single requests, for a trace that has their latencies.
     """
@@ -79,6 +79,7 @@ class Prediction:
     uncached: int = 0
     evicted: int = 0
     dropped: int = 0
+    loaded: int = 0
     queue_grows: bool = False
     served: Served = NOTHING
     singles: Singles | None = None
@@ -128,6 +129,7 @@ def prediction_of(experiment: Experiment, replays: Sequence[Replay], of_requests
         uncached=_mean_count(map(step_tokens, replays)),
         evicted=_mean_count(map(evicted, replays)),
         dropped=_mean_count(int(r.pools.dropped.sum()) if isinstance(r, PoolReplay) else 0 for r in replays),
+        loaded=_mean_count(r.run.loaded for r in replays),
         queue_grows=queue_grows(replays, count),
         served=served(experiment.workload, replays),
         singles=_singles(experiment, replays) if of_requests else None,

@@ -115,11 +115,17 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
     exported = replace(work, load=Load(held, limits, work.load.clients))
     if experiment.workload.closed:
         exported = replace(exported, warnings=(*work.warnings, _own_client(experiment)))
-    if not lost:
+    tier = work.load.limits.tier
+    if not lost and not tier:
         return exported
     (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
+    cause = "TraceV2 has one prefix per request"
+    if tier:
+        cause = "the case has no KV offload, which the host replays by other rules: its loads take no time"
+        if lost:
+            cause = f"TraceV2 has one prefix per request, and {cause}"
     text = (
-        f"{experiment.id}: TraceV2 has one prefix per request. {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"{experiment.id}: {cause}. {hits_left:.1f} % of the prompts' KV blocks are cached "
         f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
     )
     return replace(exported, warnings=(*exported.warnings, text))

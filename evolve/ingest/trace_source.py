@@ -33,6 +33,7 @@ INDIFFERENT = (
     *("name", "version", "gpu_memory_utilization"),
     *("kv_cache_dtype", "enforce_eager", "stream_interval"),
     *("data_parallel", "expert_parallel", "pipeline_parallel", "expert_routing", "prefill_schedule_interval"),
+    *("kv_offloading_size", "kv_offload_gb_per_s", "kv_offload_latency_us", "offload_prompt_only"),
     "num_speculative_tokens",
 )
 

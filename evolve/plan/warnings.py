@@ -77,9 +77,7 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if prediction.preemptions:
         times = counted(prediction.preemptions, "preemption")
         lines.append(f"{times}: the cache of {experiment.facts['kv_blocks']:.0f} KV blocks is full at times")
-    if experiment.engine.kv_cpu_offload and (prediction.preemptions or prediction.evicted):
-        lost = f"{prediction.evicted} evicted prompts and {prediction.preemptions} preemptions"
-        lines.append(f"KV offload to CPU is not replayed: {lost} are prefilled again")
+    lines += _offload(experiment, prediction)
     lines += [*too_late(prediction), *_too_soon(experiment, prediction)]
     share, queue = waiting_share(prediction), ""
     if prediction.queue_grows:
@@ -100,6 +98,18 @@ def warnings(record: Record | None, experiment: Experiment, prediction: Predicti
     if record is None:
         return [*lines, "no record of what this program was fitted on"]
     return [*lines, *outside(record.all_ranges, experiment, prediction)]
+
+
+def _offload(experiment: Experiment, prediction: Prediction) -> list[str]:
+    """A line on what KV offload gave back, or what was lost because its size is not given."""
+    engine = experiment.engine
+    if engine.kv_offloading_size:
+        loaded = f"{prediction.loaded * engine.block_size} prompt tokens are loaded from host memory"
+        return [f"KV offload of {engine.kv_offloading_size:g} GiB: {loaded} instead of being computed"]
+    if not engine.kv_cpu_offload or not (prediction.preemptions or prediction.evicted):
+        return []
+    lost = f"{prediction.evicted} evicted prompts and {prediction.preemptions} preemptions are prefilled again"
+    return [f"KV offload to CPU is not replayed: {lost}; with engine.kv_offloading_size it would be"]
 
 
 def never_starts(facts: Mapping[str, float]) -> list[str]:

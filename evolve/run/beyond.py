@@ -39,7 +39,7 @@ def _deployment(fitted: Ranges, experiment: Experiment) -> list[str]:
         _beyond(f"{active:.1f} billion parameters active per token", active, fitted.active_params_b, ".1f"),
         _architecture(bool(facts["is_moe"]), fitted.mixture_of_experts),
         _weights(weights(experiment), bool(facts["is_moe"]), fitted),
-        _switch("KV offload to CPU", engine.kv_cpu_offload, fitted.kv_cpu_offload),
+        _switch("KV offload to CPU", engine.offloads, fitted.kv_cpu_offload),
         _switch("chunked prefill", engine.chunked_prefill, fitted.chunked_prefill),
         _switch("prefix caching", engine.prefix_caching, fitted.prefix_caching),
         "prefill and decode on separate GPUs: no fitted run has that" if experiment.pools else "",

@@ -61,7 +61,7 @@ def ranges_of(experiments: Sequence[Experiment]) -> Ranges:
         prompt_tokens=span_of(float(n) for e in experiments for n in prompt_lengths(e.workload)),
         uncached_step_tokens=max(step_tokens(paced(e, load_of(e, FIT_SEED))) for e in experiments),
         max_num_batched_tokens=span_of(float(e.engine.max_num_batched_tokens) for e in experiments),
-        kv_cpu_offload=tuple(sorted({e.engine.kv_cpu_offload for e in experiments})),
+        kv_cpu_offload=tuple(sorted({e.engine.offloads for e in experiments})),
         chunked_prefill=tuple(sorted({e.engine.chunked_prefill for e in experiments})),
         prefix_caching=tuple(sorted({e.engine.prefix_caching for e in experiments})),
     )

@@ -112,21 +112,31 @@ def first_waiting(w, s):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def enter(w, s, r):  # type: ignore[no-untyped-def]
-    """Take request `r`, the first one that waits, out of the queue and put it last into the batch. Returns its slot."""
+def pop(s):  # type: ignore[no-untyped-def]
+    """Take the first request out of the queue: see `first_waiting`."""
     if s.stacked > 0:
         s.stacked -= 1
     else:
         s.head += 1
-    s.waiting -= 1
+
+
+@inlined
+def seat(w, s):  # type: ignore[no-untyped-def]
+    """Take a free slot."""
     s.slots -= 1
-    i = w.free_slots[s.slots]
+    i = np.int64(w.free_slots[s.slots])
     s.top = max(s.top, i + 1)
+    return i
+
+
+@inlined
+def join(w, s, i, r):  # type: ignore[no-untyped-def]
+    """Put request `r`, which is out of the queue, into slot `i` and last into the batch."""
+    s.waiting -= 1
     w.order[s.running] = i
     s.running += 1
     w.who[i], w.serial[i] = r, s.serial
     s.serial += 1
-    return i
 
 
 @inlined
@@ -167,14 +177,27 @@ def preempt(q, rules, w, c, s, log, reach, k):  # type: ignore[no-untyped-def]
         if stored >= w.progress[i]:  # else its prompt was cached whole, and it holds no block of it
             for b in range(q.shared_blocks[r], min(stored // rules.block, np.int64(q.prompt_blocks[r]))):
                 name(c.blocks, c.holder, w.table[i, b], key_of(q, rules, w, r, b))
-    if s.running == 1:  # it has the whole cache and still finds no room
-        s.alone = s.alone + 1 if s.lone == r else 1
+    if s.running == 1 and s.leaving == 0:  # it has the whole cache, but for what waiting ones loaded, and is too large
+        s.alone = s.alone + 1 if s.lone == r or c.tier.blocks > 0 else 1
         s.lone = r
     leave(w, c, s, s.running - 1)
     w.stack[s.stacked] = r
     s.stacked += 1
     s.waiting += 1
     s.preemptions += 1
+
+
+@inlined
+def stuck(q, rules, c, s, leaving):  # type: ignore[no-untyped-def]
+    """True if the last request that was preempted alone is preempted for ever. `leaving`: clients may give up.
+
+    With a tier others take turns with it, and what each finds differs from turn to turn. So nobody must have completed,
+    and nothing been added to what is stored, while each was preempted thirty times, which is no proof but long enough.
+    """
+    times = 3 if c.tier.blocks == 0 else 30 * (s.waiting + 1)
+    if s.alone < times or rules.horizon_us != NEVER or q.deadline_us[s.lone] != 0:
+        return False
+    return c.tier.blocks == 0 or not leaving
 
 
 @njit

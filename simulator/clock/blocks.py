@@ -20,19 +20,20 @@ REFERENCES, NEXT, BEFORE, KEY = 0, 1, 2, 3  # columns of Cache.blocks, so that a
 
 
 class Cache(NamedTuple):
-    """The blocks, which of them holds a key, and counts."""
+    """The blocks, which of them holds a key, counts, and the host memory behind them."""
 
     blocks: Any  # int32[N + 1, 4]; the last row closes the free list to a ring, before its head and behind its tail
     holder: Any  # int32[keys]: key -> block, -1 for none
     counts: Any  # int64[3]: free blocks; blocks found in the cache; blocks taken
+    tier: Any  # tier.Tier
 
 
-def new_cache(blocks: int, keys: int) -> Cache:
-    """A cache with all blocks free, in order, and room for `keys` keys."""
+def new_cache(blocks: int, keys: int, tier: Any) -> Cache:
+    """A cache with all blocks free, in order, and room for `keys` keys, before the memory of `tier`."""
     table = np.zeros((blocks + 1, 4), np.int32)
     ring = np.arange(blocks + 1, dtype=np.int32)
     table[:, NEXT], table[:, BEFORE], table[:, KEY] = np.roll(ring, -1), np.roll(ring, 1), -1
-    return Cache(table, np.full(keys, -1, np.int32), np.array([blocks, 0, 0], np.int64))
+    return Cache(table, np.full(keys, -1, np.int32), np.array([blocks, 0, 0], np.int64), tier)
 
 
 @njit

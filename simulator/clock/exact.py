@@ -23,20 +23,24 @@ from simulator.clock.batch import (
     UNFINISHED,
     complete,
     depart,
-    enter,
     first_waiting,
     forget,
     give_up,
+    join,
     key_of,
     lift,
     lower,
+    pop,
     preempt,
+    seat,
     single_contexts,
+    stuck,
 )
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.clients import end, next_us, send
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK
 from simulator.clock.steps import NO_CHUNKS, piece_for, put, recall, with_chunk
+from simulator.clock.tier import GO, LATER, consult, drop, forsake, land, rest, store
 from simulator.clock.transferred import admit_transferred, first_tokens, next_transfer_us, reserve, unreserve
 from simulator.clock.vm import clamps, run, to_ticks
 from simulator.common.jit import inlined, njit
@@ -65,7 +69,7 @@ serial: admissions so far
 slots: free slots
 leaving: slots of requests whose last step has not ended, if steps are composed ahead
 outgoing: those of them that leave before the next step is composed
-lone: last request that was preempted while it ran alone, and how often in a row
+lone: last request that was preempted while it ran alone, and how often in a row, see `stuck`
 alone
 filling: running requests still in their prompt
 context: sum of the decodes' progress
@@ -172,35 +176,71 @@ def admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks):  # type
     """4.3: admissions from the head of the queue, until one finds no room. Returns the chunks.
 
     Without chunked prefill, no room for all its tokens is no room (vllm/v1/core/sched/scheduler.py, `schedule`).
+    Requests that the tier set aside come first, see tier.py.
     """
+    tier, tiered, at = c.tier, c.tier.blocks > 0, np.int64(0)  # at: how many of those set aside were looked at
     while s.running + s.leaving < rules.max_seqs and s.waiting > 0 and tokens_left > 0:
-        r = first_waiting(w, s)
+        aside = tiered and at < tier.state[0].aside
+        if tiered and not aside and s.waiting == tier.state[0].aside:
+            break
+        r = np.int64(tier.aside[at]) if aside else first_waiting(w, s)
         cached, idle, whole = np.int64(0), np.int64(0), np.int64(q.prompt_blocks[r])
-        while cached < whole:  # find the prompt's blocks in order, up to the first that is missing
+        i = np.int64(tier.slot[r]) if aside else np.int64(-1)
+        loaded = i >= 0
+        if loaded:
+            if tier.done_us[i] > now:
+                at += 1
+                continue
+            cached = land(q, rules, w, c, i)
+        while not loaded and cached < whole:  # find the prompt's blocks in order, up to the first that is missing
             key = key_of(q, rules, w, r, cached)
             if key < 0 or c.holder[key] < 0:
                 break
             idle += c.blocks[c.holder[key], REFERENCES] == 0
             cached += 1
+        if tiered and not loaded:
+            fate = consult(q, rules, w, c, s, r, cached, idle, now)
+            if fate == LATER:
+                if not aside:
+                    pop(s)
+                    tier.aside[at] = r
+                    tier.state[0].aside += 1
+                at += 1
+                continue
+            if fate != GO:
+                break
         want = q.input_len[r] - cached * rules.block
+        if loaded:
+            want = max(want, np.int64(1))
         if rules.threshold > 0 and want > rules.threshold:
             want = rules.threshold
         if want > tokens_left and not rules.chunked:
             break
         want = min(want, tokens_left)
-        need = (want + rules.block - 1) // rules.block
+        stored = min(cached * rules.block + want, np.int64(q.input_len[r]))
+        need = (stored + rules.block - 1) // rules.block - cached
         if need + idle > c.counts[FREE]:  # blocks found idle leave the free list too
             break
-        i = enter(w, s, r)
-        w.progress[i], w.goal[i], w.granted[i] = 0, cached * rules.block + want, want
+        if aside:
+            drop(tier, at)
+        else:
+            pop(s)
+        if loaded:
+            tier.slot[r] = -1
+            tier.state[0].loading -= 1
+        else:
+            i = seat(w, s)
+        join(w, s, i, r)
+        w.progress[i], w.goal[i], w.granted[i] = 0, stored, want
         w.spare[i], w.held[i], w.born[i], w.carry[i] = 0, 0, NEVER, 0.0
         s.filling += 1
+        if tiered:  # what was loaded is in the tier, and a prompt found whole has no blocks to store
+            tier.stored[i] = cached if loaded or want == 0 else 0
         if want > 0:  # a prompt found whole claims no block
             row = w.table[i]
-            for b in range(cached):
+            for b in range(0 if loaded else cached):
                 row[b] = c.holder[key_of(q, rules, w, r, b)]
                 claim(c.blocks, c.counts, row[b])
-            stored = cached * rules.block + want
             for b in range(cached, cached + need):
                 key = key_of(q, rules, w, r, b) if (b + 1) * rules.block <= stored else np.int64(-1)
                 row[b] = take(c.blocks, c.holder, c.counts, key)
@@ -269,13 +309,18 @@ def schedule(q, rules, w, c, s, log, reach, times, now, begin_us, k, late):  # t
         finished = decode_all(rules, w, c, s)
     else:
         chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
+    if c.tier.blocks > 0:
+        c.tier.state[0].retry_us, c.tier.state[0].wake_us = NEVER, NEVER
     if not evicted and not defer:
         if rules.transferred:
             chunks, decodes, context = admit_transferred(
                 q, rules, w, c, s, times, now, k, tokens_left, chunks, decodes, context
             )
         else:
-            chunks = admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks)
+            while True:
+                chunks = admit(q, rules, w, c, s, times, now, begin_us, tokens_left, chunks)
+                if c.tier.blocks == 0 or s.running + s.leaving > 0 or s.waiting == 0 or not rest(w, c, s, now):
+                    break
         s.saturated = s.waiting > 0
     return Plan(chunks, decodes, context, ahead, finished, reached)
 
@@ -320,13 +365,18 @@ def duration(q, rules, w, s, t, plan):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def finish(q, rules, w, c, cl, s, times, plan, k, dt, end_us):  # type: ignore[no-untyped-def]
+def finish(q, rules, w, c, cl, s, times, plan, now, k, dt, end_us):  # type: ignore[no-untyped-def]
     """4.5: progress and first tokens (`decode_all` has advanced those that ran before), then completions."""
     s.elapsed += dt
     s.free_us = end_us
     if rules.transferred:
         first_tokens(q, w, s, times, plan.ahead, end_us - dt, end_us)
-    if plan.finished + advance(q, w, s, times, k, dt, end_us, plan.ahead) > 0:
+    finished = plan.finished + advance(q, w, s, times, k, dt, end_us, plan.ahead)
+    if c.tier.blocks > 0:
+        store(q, rules, w, c, s, plan.ahead, now, end_us)
+        if finished > 0:
+            s.alone = 0
+    if finished > 0:
         complete(q, rules, w, c, cl, s, times, end_us)
         if end_us <= rules.horizon_us:
             s.last_us = max(s.last_us, end_us)
@@ -373,7 +423,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
 
         # The next event: of several at one time the arrival first, then the step, then the client that gives up.
         arrival = queued_us[s.tail] if s.tail < n else NEVER
-        step = s.step_us if s.pending else NEVER
+        step = s.step_us if s.pending else c.tier.state[0].wake_us
         quit_us = deadline_us[quitters[s.quitter]] if s.quitter < s.quitters else NEVER
         now = min(arrival, step, quit_us)
         if cl.closed:
@@ -414,6 +464,7 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
                 give_up(w, c, s, log, reach, r)
                 if rules.transferred:
                     unreserve(q, c, r)
+                forsake(w, c, s, r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if s.running == 0 and not s.pending and s.waiting > 0:
@@ -432,18 +483,21 @@ def exact_clock(q, rules, t, w, c, cl, state, times, log, reach, last_step):  # 
         if rules.transferred and s.running == 0 and c.counts[FREE] == 0 and min(quit_us, rules.horizon_us) == NEVER:
             s.lone = first_waiting(w, s)  # those that wait hold all blocks, and nothing will free any
             return STUCK
+        if c.tier.blocks > 0 and c.tier.state[0].wake_us < NEVER:
+            s.pending = 0
+            continue
         dt = duration(q, rules, w, s, t, plan)
         if dt < 0:
             return HOSTILE
         if logging:
             log_us[k - logged], log_tokens[k - logged], reach[k - logged] = dt, plan.decodes, plan.reached
-        finish(q, rules, w, c, cl, s, times, plan, k, dt, start + dt)
+        finish(q, rules, w, c, cl, s, times, plan, now, k, dt, start + dt)
         s.step += 1
         s.pending = 1 if s.running > 0 or s.waiting > 0 or rules.busy or rules.ahead else 0
         s.step_us = start if rules.ahead else start + dt
         if rules.transferred and s.tail < n:
             s.alone = 0  # those to come may hold the blocks that it lacks
-        if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
+        if stuck(q, rules, c, s, s.quitter < s.quitters):
             return STUCK  # it is preempted again and again, with nothing that could ever change
     if logging:
         for j in range(s.running):

@@ -20,7 +20,8 @@ from simulator.common.errors import InputError
 from simulator.serving.load import Load, PoolLimits
 from simulator.serving.trace import Requests
 
-COUNTS = ("queued", "running", "steps", "clamped", "preemptions", "failures")  # of ClockRun, over all instances
+# of ClockRun, over all instances
+COUNTS = ("queued", "running", "steps", "clamped", "preemptions", "failures", "loaded")
 
 
 @dataclass(frozen=True)

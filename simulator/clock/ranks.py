@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.batch import FAR, GAVE_UP, UNFINISHED, Exact, depart, forget, give_up
+from simulator.clock.batch import FAR, GAVE_UP, UNFINISHED, Exact, depart, forget, give_up, stuck
 from simulator.clock.blocks import Cache
 from simulator.clock.clients import end, next_us, send
 from simulator.clock.exact import Plan, duration, expect, finish, not_before, schedule
 from simulator.clock.queue import DONE, HOSTILE, MORE, ROOM, STUCK, QueueLog
 from simulator.clock.steps import Chunks
+from simulator.clock.tier import forsake, tier_of
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER, EngineLimits
 
@@ -92,9 +93,10 @@ def batch_of(w, d):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def cache_of(c, d):  # type: ignore[no-untyped-def]
-    """The KV cache of lane `d`."""
-    return Cache(c.blocks[d], c.holder[d], c.counts[d])
+def cache_of(c, d, none):  # type: ignore[no-untyped-def]
+    """The KV cache of lane `d`; `none`: its tier, if no lane has one, which costs less than to look it up."""
+    tier = tier_of(c.tier, d) if c.tier.blocks > 0 else none
+    return Cache(c.blocks[d], c.holder[d], c.counts[d], tier)
 
 
 @inlined
@@ -167,6 +169,20 @@ def tell(ranks, states, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit
+def idle(c, states, low, high):  # type: ignore[no-untyped-def]
+    """True if lanes `low` to `high` run nothing and wait for their tiers: they step again when a transfer has ended."""
+    waits = False
+    for d in range(low, high):
+        if states[d].running > 0 or (states[d].waiting > 0 and c.tier.state[d, 0].wake_us == NEVER):
+            return False
+        waits = waits or c.tier.state[d, 0].wake_us < NEVER
+    if waits:
+        for d in range(low, high):
+            states[d].pending = 0
+    return waits
+
+
+@njit
 def through(free_us, now, us):  # type: ignore[no-untyped-def]
     """When a step of `us` that begins `now` has passed all stages, which are given it."""
     stages = free_us.size
@@ -204,7 +220,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
     #   own, every   new tokens of a lane, and of all lanes of the step
     queued_us, deadline_us, quitters = q.queued_us, q.deadline_us, w.quitters[0]
     n, widest, size, logging = queued_us.size, w.table.shape[2], states.size, log.us.size > 0
-    first, all_states = states[0], ranks.state[0]
+    first, all_states, none = states[0], ranks.state[0], tier_of(c.tier, 0)
     for d in range(size):
         for i in range(states[d].slots):
             w.left[d, w.free_slots[d, i]], w.spare[d, w.free_slots[d, i]] = FAR, FAR
@@ -219,8 +235,9 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         arrival = queued_us[first.tail] if first.tail < n else NEVER
         step, low, high = NEVER, np.int64(0), np.int64(0)
         for d in range(size):
-            if states[d].pending and states[d].step_us < step:
-                step = states[d].step_us
+            begins = states[d].step_us if states[d].pending else c.tier.state[d, 0].wake_us
+            if begins < step:
+                step = begins
                 low, high = members(ranks, d)
         quit_us = deadline_us[quitters[first.quitter]] if first.quitter < first.quitters else NEVER
         now = min(arrival, step, quit_us)
@@ -255,7 +272,8 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
             d = ranks.lane[r]
             if w.outcome[d, r] == UNFINISHED:
                 first.last_us = max(first.last_us, now)
-                give_up(batch_of(w, d), cache_of(c, d), states[d], log_of(log, d), reach[d], r)
+                give_up(batch_of(w, d), cache_of(c, d, none), states[d], log_of(log, d), reach[d], r)
+                forsake(batch_of(w, d), cache_of(c, d, none), states[d], r)
                 if cl.closed:
                     end(cl, now, cl.faithful)
                 if states[d].waiting > 0:
@@ -268,14 +286,14 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         free_us = ranks.free_us[low % len(ranks.seen)]
         if free_us.size > 1 and free_us[0] > now:  # another batch is in the first stage
             for d in range(low, high):
-                states[d].step_us = free_us[0]
+                states[d].pending, states[d].step_us = 1, free_us[0]
             continue
 
         every, late, running = np.int64(0), all_states.since_idle % ranks.interval > 0, np.int64(0)
         start = not_before(rules, states[low], now)
         for d in range(low, high):
             s = states[d]
-            own_log, batch, cache = log_of(log, d), batch_of(w, d), cache_of(c, d)
+            own_log, batch, cache = log_of(log, d), batch_of(w, d), cache_of(c, d, none)
             depart(batch, cache, s, now)
             plan = schedule(q, rules, batch, cache, s, own_log, reach[d], times, now, start, s.step, late)
             keep(ranks.plan[d], plan)
@@ -284,6 +302,8 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         if running == 0 and now < start:  # no room before the step that runs ends
             for d in range(low, high):
                 states[d].step_us = start
+            continue
+        if c.tier.blocks > 0 and idle(c, states, low, high):
             continue
         all_states.since_idle += 1
         dt = np.int64(0)
@@ -304,15 +324,15 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         all_states.steps += high - low
         left = np.int64(0)
         for d in range(low, high):
-            s, plan = states[d], kept(ranks.plan[d])
+            s, plan, cache = states[d], kept(ranks.plan[d]), cache_of(c, d, none)
             if logging:
                 at = s.step - log.first[d, 0]
                 log.us[d, at], log.tokens[d, at], reach[d, at] = dt, plan.decodes, plan.reached
-            finish(q, rules, batch_of(w, d), cache_of(c, d), cl, s, times, plan, s.step, dt, start + dt)
+            finish(q, rules, batch_of(w, d), cache, cl, s, times, plan, now, s.step, dt, start + dt)
             s.step += 1
             s.step_us = start if rules.ahead else start + dt
             left += s.running + s.waiting
-            if s.alone >= 3 and rules.horizon_us == NEVER and deadline_us[s.lone] == 0:
+            if stuck(q, rules, cache, s, first.quitter < first.quitters):
                 return STUCK
         for d in range(low, high):
             states[d].pending = 1 if left > 0 or rules.busy or rules.ahead else 0

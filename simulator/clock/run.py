@@ -32,8 +32,9 @@ from simulator.clock.queue import (
 from simulator.clock.ranks import ELSEWHERE, new_ranks, ranks_clock
 from simulator.clock.segments import Segments
 from simulator.clock.steps import KnownSteps
+from simulator.clock.tier import new_tier, tiers
 from simulator.clock.transferred import NO_TRANSFERS, Transferred
-from simulator.serving.load import NEVER, Load
+from simulator.serving.load import NEVER, Load, TierLimits
 
 CHUNK = 1 << 20  # steps of a compiled call; between calls come progress, Ctrl-C and the folding of the log
 
@@ -66,8 +67,8 @@ class NeverEnds(Exception):
 class Account:
     """The figures that the totals of a run need beyond its requests."""
 
-    hits: int  # KV blocks found in the cache
-    misses: int  # KV blocks taken
+    hits: int  # KV blocks found in the cache or loaded from host memory
+    misses: int  # KV blocks taken to compute
     last_us: int  # time of the last step or completion
     gaps: tuple[np.ndarray, np.ndarray]  # durations of steps that decoded, us; tokens of completed requests in each
 
@@ -82,7 +83,7 @@ class ClockRun:
     begun_us: np.ndarray  # begin of the step that it was admitted to
     first_us: np.ndarray  # end of the prompt's last step, 0 if the prompt was never done
     decode_us: np.ndarray  # sum of its decode steps
-    cached: np.ndarray  # int32: KV blocks found at the last admission, -1 without one
+    cached: np.ndarray  # int32: KV blocks found at the last admission, in the cache or host memory, -1 without one
     completed: np.ndarray  # bool
     gave_up: np.ndarray  # bool
     queued: int  # requests in the queue at the horizon
@@ -91,6 +92,7 @@ class ClockRun:
     clamped: int  # steps outside [1, 10^10] us
     preemptions: int
     failures: int  # last tokens that found no block
+    loaded: int  # KV blocks loaded from host memory
     fast: bool  # True if the fast clock ran
     account: Account | None
 
@@ -152,7 +154,7 @@ def run_clock(
     queue, clients = filled()
     if limits.lanes > 1:
         return _ordered(_on_ranks(load, queue, clients, rules, steps, account, progress, order), order, clients)
-    if not (force_exact or rules.transferred or rules.busy) and _may_be_fast(load, queue):
+    if not (force_exact or rules.transferred or rules.busy) and _may_be_fast(load, queue, rules):
         run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
         if run is not None:
             return _ordered(run, order, clients)
@@ -182,12 +184,17 @@ def _ordered(run: ClockRun, order: np.ndarray | None, clients: Clients) -> Clock
     return replace(run, order=clients.row[:placed], sent_us=clients.sent_us, **columns)
 
 
-def _may_be_fast(load: Load, q: Queue) -> bool:
+def _may_be_fast(load: Load, q: Queue, rules: Rules) -> bool:
     """True if nothing rules out the fast clock: no horizon, regular prompts, no drafts, no client that gives up.
 
-    The last is not known before a run with clients; see `_somebody_leaves`.
+    The last is not known before a run with clients; see `_somebody_leaves`. Nor may host memory give blocks back, which
+    are blocks that the GPU had. If it is known that the GPU loses none between two uses, every look finds all of them
+    there, so that nothing is ever loaded, and stores change no time.
     """
-    if load.limits.horizon_us != NEVER or load.limits.drafts or load.chains or not (load.ample or load.regular):
+    limits = load.limits
+    if limits.tier and rules.watch:
+        return False
+    if limits.horizon_us != NEVER or limits.drafts or load.chains or not (load.ample or load.regular):
         return False
     return load.patient or bool(load.clients) or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
 
@@ -250,7 +257,7 @@ def _fast(
     if cl.closed:
         send_rest(cl, q)
     every, done = times.cached >= 0, _fast_account(q, rules, times, log) if wanted else None
-    return ClockRun(None, None, *times, every, ~every, 0, 0, int(s["step"]), int(s["clamped"]), 0, 0, True, done)
+    return ClockRun(None, None, *times, every, ~every, 0, 0, int(s["step"]), int(s["clamped"]), 0, 0, 0, True, done)
 
 
 def _somebody_leaves(q: Queue, times: Times, rules: Rules) -> bool:
@@ -280,7 +287,7 @@ def _exact(
     order: np.ndarray | None,
 ) -> ClockRun:
     """The run by the exact clock. `wanted`: True for an account."""
-    work, cache, state = _unused(load, q, cl, rules)
+    work, cache, state = _unused(load, q, cl, rules, load.limits.tier)
     times, log, status = _no_times(len(q.queued_us)), Gaps(wanted), MORE
     s = state[0]
     while status in (MORE, ROOM):
@@ -292,7 +299,7 @@ def _exact(
         if progress:
             progress(int(s["tail"]))
     _check(status, state, rules, cl.row if cl.closed else order)
-    return _ended(state, work.outcome, cache.counts, times, [log], wanted)
+    return _ended(state, work.outcome, cache.counts, cache.tier.state, times, [log], wanted)
 
 
 def _on_ranks(
@@ -308,10 +315,14 @@ def _on_ranks(
     """The run of several ranks or stages, see ranks.py."""
     n, lanes = len(q.queued_us), load.limits.lanes
     chunk = CHUNK // lanes if wanted else CHUNK  # steps of all lanes, each of which has a log
-    work, cache, state = _unused(load, q, cl, rules)
+    tier = load.limits.tier
+    if tier:
+        tier = replace(tier, blocks=tier.blocks // load.limits.stages)
+    work, cache, state = _unused(load, q, cl, rules, tier)
     work = Exact(*(np.stack([column] * lanes) for column in work))
     work.outcome[:] = ELSEWHERE
-    cache, state = Cache(*(np.stack([column] * lanes) for column in cache)), np.repeat(state, lanes)
+    blocks, holder, counts = (np.stack([column] * lanes) for column in (cache.blocks, cache.holder, cache.counts))
+    cache, state = Cache(blocks, holder, counts, tiers(cache.tier, lanes)), np.repeat(state, lanes)
     parts, times, status = new_ranks(load.limits, n), _no_times(n), MORE
     logs = [Gaps(wanted) for _ in range(lanes)]
     while status in (MORE, ROOM):
@@ -329,36 +340,46 @@ def _on_ranks(
             progress(int(state[0]["tail"]))
     _check(status, state, rules, cl.row if cl.closed else order)
     outcome = work.outcome[parts.lane, np.arange(n)]
-    return _ended(state, outcome, cache.counts.sum(axis=0), times, logs, wanted)
+    return _ended(state, outcome, cache.counts.sum(axis=0), cache.tier.state, times, logs, wanted)
 
 
-def _unused(load: Load, q: Queue, cl: Clients, rules: Rules) -> tuple[Exact, Cache, np.ndarray]:
+def _unused(
+    load: Load, q: Queue, cl: Clients, rules: Rules, tier: TierLimits | None
+) -> tuple[Exact, Cache, np.ndarray]:
     """The batch, the KV cache and the state of the exact clock before anything happens."""
     n, most = len(q.queued_us), min(rules.max_seqs, len(q.queued_us))
     group_key, after_groups = _first_keys(q.group, q.shared_blocks, load.groups, _piece_keys(q, rules))
     prompt_key, keys = _first_keys(q.prompt, q.prompt_blocks - q.shared_blocks, load.prompts, after_groups)
+    region, answer, slots = np.full(n, -1, np.int64), np.zeros(0, np.int64), most
+    if tier:  # it keeps all prompts and gives them back, so all have keys; requests that load have slots too
+        own, answers = q.prompt_blocks - q.shared_blocks, q.all_blocks - q.prompt_blocks
+        if cl.mixed:  # which request has which place is not known yet
+            own, answers = (np.full(n, most_of.max(initial=0)) for most_of in (q.prompt_blocks, answers))
+        region, keys = _own_keys(own * (cl.mixed or q.prompt < 0) * (q.piece.size == 0), keys)
+        answer, keys = _own_keys(answers * (not tier.prompt_only), keys)
+        slots = min(most + rules.blocks, n)
     widest = min(int(q.all_blocks.max(initial=1)), rules.blocks) + 1
     small = ("order", "who", "progress", "goal", "granted", "spare", "held", "left")
-    places: dict[str, np.ndarray] = {name: np.zeros(most, np.int32) for name in small}
-    places |= {name: np.zeros(most, np.int64) for name in ("since", "born", "serial")}
-    places["carry"] = np.zeros(most)
+    places: dict[str, np.ndarray] = {name: np.zeros(slots, np.int32) for name in small}
+    places |= {name: np.zeros(slots, np.int64) for name in ("since", "born", "serial")}
+    places["carry"] = np.zeros(slots)
     work = Exact(
         outcome=np.zeros(n, np.int8),
-        region=np.full(n, -1, np.int64),
+        region=region,
         group_key=group_key,
         prompt_key=prompt_key,
         quitters=np.zeros(0 if rules.patient else n, np.int64) if cl.closed else _quitters(q, rules.horizon_us),
-        stack=np.zeros(most, np.int64),
+        stack=np.zeros(n if tier else most, np.int64),
         leaving=np.zeros(most, np.int64),
-        free_slots=np.arange(most, dtype=np.int64)[::-1].copy(),
-        table=np.zeros((most, widest), np.int32),
+        free_slots=np.arange(slots, dtype=np.int64)[::-1].copy(),
+        table=np.zeros((slots, widest), np.int32),
         **places,
     )
     state = np.zeros(1, exact.STATE)
     s = state[0]
-    s["keys"], s["slots"], s["lone"] = keys, most, -1
+    s["keys"], s["slots"], s["lone"] = keys, slots, -1
     s["quitters"] = 0 if cl.closed else len(work.quitters)
-    return work, new_cache(rules.blocks, keys + most * widest), state
+    return work, new_cache(rules.blocks, keys + most * widest, new_tier(tier, keys, answer, n, slots)), state
 
 
 def _with_room(cache: Cache) -> Cache:
@@ -382,17 +403,23 @@ def _check(status: int, state: np.ndarray, rules: Rules, order: np.ndarray | Non
 
 
 def _ended(
-    state: np.ndarray, outcome: np.ndarray, counts: np.ndarray, times: Times, logs: Sequence[Gaps], wanted: bool
+    state: np.ndarray,
+    outcome: np.ndarray,
+    counts: np.ndarray,
+    tier: np.ndarray,
+    times: Times,
+    logs: Sequence[Gaps],
+    wanted: bool,
 ) -> ClockRun:
-    """The run that the exact clock leaves behind, a row of `state` and a log for each rank."""
+    """The run that the exact clock leaves behind: a row of `state` and of the tier's, and a log, for each rank."""
     account = None
     if wanted:
         account = Account(int(counts[HITS]), int(counts[MISSES]), int(state["last_us"].max()), histogram(logs))
     names = ("waiting", "running", "clamped", "preemptions", "failures")
     waiting, running, clamped, preemptions, failures = (int(state[name].sum()) for name in names)
     ended, faults = (outcome == COMPLETED, outcome == GAVE_UP), (clamped, preemptions, failures)
-    steps = int(state["step"].max())
-    return ClockRun(None, None, *times, *ended, waiting, running, steps, *faults, False, account)
+    steps, loaded = int(state["step"].max()), int(tier["loaded"].sum())
+    return ClockRun(None, None, *times, *ended, waiting, running, steps, *faults, loaded, False, account)
 
 
 def _pieces(load: Load, order: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:
@@ -420,6 +447,12 @@ def _first_keys(owner: np.ndarray, blocks: np.ndarray, owners: int, first: int) 
     np.maximum.at(room, owner[owned] + 1, blocks[owned])
     ends = first + np.cumsum(room)
     return ends[:-1], int(ends[-1])
+
+
+def _own_keys(blocks: np.ndarray, first: int) -> tuple[np.ndarray, int]:
+    """The first key of each request's own blocks, from `first` on, and the first key after them."""
+    ends = first + np.cumsum(blocks, dtype=np.int64)
+    return ends - blocks, int(ends[-1]) if len(ends) else first
 
 
 def _quitters(q: Queue, horizon_us: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.batch import DROPPED, enter, first_waiting
+from simulator.clock.batch import DROPPED, first_waiting, join, pop, seat
 from simulator.clock.blocks import FREE, take
 from simulator.clock.steps import with_chunk
 from simulator.common.jit import njit
@@ -80,7 +80,9 @@ def admit_transferred(q, rules, w, c, s, times, now, k, tokens_left, chunks, dec
         spare = held * rules.block - size if held > 0 else np.int64(0)
         if spare == 0 and c.counts[FREE] == 0:
             break
-        i = enter(w, s, r)
+        pop(s)
+        i = seat(w, s)
+        join(w, s, i, r)
         unreserve(q, c, r)
         blocks = held + (1 if spare == 0 else 0)
         for b in range(blocks):

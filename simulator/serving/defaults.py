@@ -153,6 +153,19 @@ ISSUE_US, ISSUE_EARLIER_US = 2500.0, 4200.0
 SCHEDULE_US = 340.0
 
 
+# One direction of the link between a GPU and the memory of its host, GB/s. 50 is what vLLM measured in either direction
+# alone on an H100, PCIe 5 x16 of nominally 64 (blog.vllm.ai, "Inside vLLM's new KV offloading connector", January 2026;
+# both at once 83 together). Others are that share of their nominal rates: PCIe 4 x16 of 32, NVLink-C2C of 450. Priors.
+HOST_LINK, HOST_LINK_PCIE4, HOST_LINK_C2C = 50.0, 25.0, 350.0
+
+
+def host_link_gb_per_s(gpu: Gpu) -> float:
+    """The rate of a GPU's link to host memory in one direction, in GB/s, if it is not given."""
+    if _named(gpu, "a100", "l40s"):
+        return HOST_LINK_PCIE4
+    return HOST_LINK_C2C if _named(gpu, "gb200", "gb300") else HOST_LINK
+
+
 def issue_us(gpu: Gpu) -> float:
     """The time that the host needs to issue a captured step, in us."""
     return ISSUE_EARLIER_US if _named(gpu, "a100", "l40s") else ISSUE_US

@@ -130,7 +130,7 @@ def deployment_facts(model: Model, gpu: Gpu, engine: Engine, where: str) -> Fact
         "sampling_sort": model.sampling.sorts,
         "repetition_penalty": model.sampling.penalises,
         "kv_blocks": blocks,
-        "kv_cpu_offload": engine.kv_cpu_offload,
+        "kv_cpu_offload": engine.offloads,
         "model_params_b": (n.unrouted + n.routed + n.tables) / 1e9,
         "active_params_b": (n.active + n.tables) / 1e9,
         "max_num_seqs": engine.max_num_seqs,

@@ -22,7 +22,8 @@ from simulator.serving.workload import Arrival, Workload
 LATER = (
     *("kv_cache_dtype", "quantization", "cudagraph_capture_max", "cudagraph_mode", "enforce_eager", "async_scheduling"),
     *("stream_interval", "allreduce_rms_fusion", "data_parallel", "expert_parallel", "pipeline_parallel"),
-    *("expert_routing", "prefill_schedule_interval", "speculative_method", "num_speculative_tokens"),
+    *("expert_routing", "prefill_schedule_interval", "kv_offloading_size", "kv_offload_gb_per_s"),
+    *("kv_offload_latency_us", "offload_prompt_only", "speculative_method", "num_speculative_tokens"),
     *("speculative_acceptance", "draft_model"),
 )
 """Settings that earlier releases did not have."""

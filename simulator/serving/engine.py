@@ -11,7 +11,18 @@ from simulator.common.json import JsonObject
 from simulator.kernels.matrices import ROUTINGS, UNIFORM
 from simulator.model.draft import METHODS
 from simulator.model.formats import BF16, FP8, FP8_BLOCK, INT4, MXFP4, NVFP4, Format
-from simulator.serving.limits import MOST_BLOCK, MOST_BLOCKS, MOST_DRAFTS, MOST_GPUS, MOST_RANKS, MOST_SEQS, MOST_TOKENS
+from simulator.serving.limits import (
+    GPU,
+    MOST_BLOCK,
+    MOST_BLOCKS,
+    MOST_DRAFTS,
+    MOST_GIB,
+    MOST_GPUS,
+    MOST_RANKS,
+    MOST_SEQS,
+    MOST_TOKENS,
+    MOST_US,
+)
 
 Setting = bool | int | float | str  # the value of a setting
 
@@ -20,8 +31,8 @@ Setting = bool | int | float | str  # the value of a setting
 class Declared:
     """What is known of a setting besides its name and default.
 
-    unit: of a number. replay: what a replay makes of it; "" if it changes no latency. least, most: of a whole number.
-    choices: the values that a text may have, in lower case; () for any.
+    unit: of a number. replay: what a replay makes of it; "" if it changes no latency. least, most: of a number, which
+    is above 0 unless `least` is 0. choices: the values that a text may have, in lower case; () for any.
     """
 
     meaning: str
@@ -124,7 +135,7 @@ class Engine:
     )
     block_size: int = setting(16, "tokens in a KV block", "token", "KV blocks, prefix cache", most=MOST_BLOCK)
     gpu_memory_utilization: float = setting(
-        0.9, "share of the GPU's memory that the engine may use", "share", "KV blocks"
+        0.9, "share of the GPU's memory that the engine may use", "share", "KV blocks", most=1
     )
     chunked_prefill: bool = setting(
         True,
@@ -145,7 +156,36 @@ class Engine:
         most=MOST_TOKENS,
     )
     kv_cpu_offload: bool = setting(
-        False, "KV offload to CPU memory; not replayed", "", "read by programs; what is evicted is prefilled again"
+        False,
+        "KV offload to CPU memory; without `kv_offloading_size` not replayed",
+        "",
+        "read by programs; what is evicted is prefilled again",
+    )
+    kv_offloading_size: float | None = setting(
+        None,
+        "host memory for KV blocks, of all GPUs of a data-parallel rank together, as vLLM counts it; 0: none. See KV "
+        "offload in docs/concepts.md",
+        "GiB",
+        "blocks that the GPU evicted are loaded from there; implies `kv_cpu_offload`",
+        least=0,
+        most=int(MOST_GIB),
+    )
+    kv_offload_gb_per_s: float | None = setting(
+        None,
+        "rate of a GPU's link to host memory, in each direction; default: by GPU",
+        "GB/s",
+        "loads and stores of `kv_offloading_size`",
+        most=int(GPU["link_gb_per_s"][1]),
+    )
+    kv_offload_latency_us: int = setting(
+        0, "shortest time of a transfer", "us", "loads and stores of `kv_offloading_size`", least=0, most=MOST_US
+    )
+    offload_prompt_only: bool = setting(
+        True,
+        "blocks of prompts alone are stored in `kv_offloading_size`; `false`: those of answers too, which no later "
+        "prompt of a replay finds",
+        "",
+        "what host memory holds",
     )
     total_kv_blocks: int | None = setting(
         None, "KV capacity; default: computed from memory", "block", "KV blocks, if given", most=MOST_BLOCKS
@@ -224,6 +264,11 @@ class Engine:
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
+    def offloads(self) -> bool:
+        """True if KV blocks are kept in host memory, replayed or not."""
+        return self.kv_cpu_offload or bool(self.kv_offloading_size)
+
+    @property
     def gpus(self) -> int:
         """The GPUs of the deployment."""
         return self.tensor_parallel * self.data_parallel * self.pipeline_parallel
@@ -252,10 +297,12 @@ def read_setting(e: Section, key: str) -> Setting | None:
         return e.flag(key, False)
     if kind is int:
         return e.whole(key, "give a whole number", least=declared.least, most=declared.most)
-    if kind is float and declared.least == 0:
+    if kind is float and key == "speculative_acceptance":
         return e.number(key, "give a share, as 0.7", least=0, most=1)
-    if kind is float:  # gpu_memory_utilization
-        return e.number(key, "give a fraction of the GPU's memory, as 0.9", above=0, most=1)
+    if kind is float:
+        remedy = "give a fraction of the GPU's memory, as 0.9" if declared.unit == "share" else f"give {declared.unit}"
+        least = {"above": 0.0} if declared.least else {"least": 0.0}
+        return e.number(key, remedy, most=declared.most, **least)
     value = e.name(key)
     if not declared.choices:
         return value

@@ -15,7 +15,14 @@ from simulator.kernels.attention import kv_type
 from simulator.model.names import note_on_model
 from simulator.model.omissions import affecting
 from simulator.serving import limits
-from simulator.serving.defaults import BATCH_LIMITS, by_version, default_of, settled, version_of
+from simulator.serving.defaults import (
+    BATCH_LIMITS,
+    by_version,
+    default_of,
+    host_link_gb_per_s,
+    settled,
+    version_of,
+)
 from simulator.serving.deployment import deployment_facts, max_model_len, served
 from simulator.serving.engine import KV_CACHE_BYTES, Engine, unsplit_tokens
 from simulator.serving.facts import Facts
@@ -98,6 +105,7 @@ def deploy(spec: Spec) -> Experiment:
     model, workload, where = spec.model, spec.workload, spec.where
     engine = _with_room(spec)
     facts = deployment_facts(model, spec.gpu, engine, where)
+    _check_offload(where, engine, facts)
     _check_room(where, engine, workload, facts)
     observed = filled(spec.observed, workload) if spec.observed else None
     if spec.observed is None and isinstance(workload.source, Trace):
@@ -141,6 +149,10 @@ def _with_pools(spec: Spec, pools: Pools) -> Experiment:
     if pools.decode and pools.decode.engine.num_speculative_tokens:
         problem = "is not replayed in a decode instance, whose prompts come computed"
         raise Section(where, "decode.engine", {}).error("num_speculative_tokens", problem, "leave it out")
+    for name, pool in ((PREFILL, pools.prefill), (DECODE, pools.decode)):
+        if pool and pool.engine.kv_offloading_size:
+            e = Section(where, f"{name}.engine", {})
+            raise e.error("kv_offloading_size", "is not replayed in separate pools", "leave it out")
     prefill = deploy(_alone(spec, pools.prefill, PREFILL)) if pools.prefill else None
     decode = deploy(_alone(spec, pools.decode, DECODE)) if pools.decode else None
     main, notes = decode or prefill, []
@@ -201,6 +213,8 @@ def _with_room(spec: Spec) -> Engine:
     """
     full = settled(spec.engine, spec.gpu)
     engine = replace(spec.engine, **{key: getattr(full, key) for key in BATCH_LIMITS})
+    if engine.kv_offloading_size and engine.kv_offload_gb_per_s is None:
+        engine = replace(engine, kv_offload_gb_per_s=host_link_gb_per_s(spec.gpu))
     if engine.chunked_prefill:
         return engine
     longest = max_model_len(spec.model.architecture, engine, spec.where)
@@ -212,6 +226,21 @@ def _with_room(spec: Spec) -> Engine:
         e = Section(spec.where, "engine", {})
         raise e.error("max_num_batched_tokens", problem, "raise it, or lower max_model_len, as vLLM demands")
     return engine
+
+
+def _check_offload(where: str, engine: Engine, facts: Facts) -> None:
+    """Raises InputError for host memory that holds no KV block, or that other settings contradict."""
+    size, key, e = engine.kv_offloading_size, "kv_offloading_size", Section(where, "engine", {})
+    if not size:
+        return
+    if "kv_cpu_offload" in engine.given and not engine.kv_cpu_offload:
+        raise e.error(key, f"is {size:g}, and kv_cpu_offload is false", "leave one of them out")
+    if not engine.prefix_caching:
+        problem = f"is {size:g}, and prefix_caching is false: KV offload is not replayed without it"
+        raise e.error(key, problem, "leave one of them out")
+    least = facts["kv_bytes_per_token"] * engine.block_size * engine.tensor_parallel / 2**30
+    if size < least:
+        raise e.error(key, f"is {size:g}, and a KV block has {least:.3g} GiB", "give more, or 0 for none")
 
 
 def _check_room(where: str, engine: Engine, workload: Workload, facts: Facts) -> None:
@@ -261,6 +290,9 @@ def _notes_on_load(spec: Spec) -> list[str]:
                 notes.append("prompt length taken as system_prompt_len + question_len")
     if (stages := spec.engine.pipeline_parallel) > 1:
         notes.append(f"pipeline_parallel {stages}: {PIPELINE}")
+    if spec.engine.kv_offloading_size and spec.engine.kv_offload_gb_per_s is None:
+        rate = f"kv_offload_gb_per_s {host_link_gb_per_s(spec.gpu):g} is assumed for {spec.gpu.name}"
+        notes.append(f"{rate}, as a share of the link's nominal rate: give it if it was measured")
     if drafts := spec.engine.num_speculative_tokens:
         notes.append(f"{spec.engine.speculative_method}, {counted(drafts, 'drafted token')} a step: {DRAFTS}")
     if workload.closed and max(s.users or 1 for s in workload.stages) > 1 and _alike(workload):

@@ -24,7 +24,8 @@ MOST_BLOCK = 1_000_000  # tokens in a KV block
 MOST_BLOCKS = 100_000_000  # KV blocks
 MOST_GPUS = 10_000
 MOST_RANKS = 1_000  # of a deployment
-MOST_GIB = 1e9  # of a model's extra weights
+MOST_GIB = 1e9  # of a model's extra weights, and of host memory
+MOST_US = 1_000_000_000  # of a transfer's latency
 
 # Least and most of the figures of a GPU: far from any that there is, so that GB/s in place of TB/s, say, is an error.
 GPU = {

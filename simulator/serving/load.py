@@ -20,11 +20,21 @@ NEVER = np.iinfo(np.int64).max  # a time that never comes
 
 
 @dataclass(frozen=True)
+class TierLimits:
+    """Host memory that keeps KV blocks: KV offload, see clock/tier.py."""
+
+    blocks: int  # KV blocks of a rank
+    block_us: float  # of a transfer in either direction, for each block
+    least_us: int  # of a transfer
+    prompt_only: bool = True  # blocks of answers are not stored
+
+
+@dataclass(frozen=True)
 class EngineLimits:
     """The limits of the engine.
 
     Without chunked prefill a step must have room for the longest prompt, or that prompt would wait for ever: ValueError
-    if `budget` is below `max_model_len`, or if there is no such limit.
+    if `budget` is below `max_model_len`, or if there is no such limit. A tier needs prefix caching: ValueError.
     """
 
     max_seqs: int  # requests in a batch
@@ -40,6 +50,7 @@ class EngineLimits:
     together: bool = False  # all ranks step together, as those of a mixture of experts
     stages: int = 1  # pipeline parallelism: as many batches in flight share the limits of a rank
     interval: int = 1  # ranks that step together compute prompts in every so many steps
+    tier: TierLimits | None = None  # KV offload
     ahead: bool = False  # a step is composed as the one before begins (clock/exact.py); the host never does so
     drafts: int = 0  # tokens that speculative decoding drafts for a decode in a step
     acceptance: float = 0.0  # the share of these that are accepted
@@ -53,6 +64,8 @@ class EngineLimits:
     def __post_init__(self) -> None:
         if not self.chunked and not 0 < self.max_model_len <= self.budget:
             raise ValueError(f"without chunked prefill, {self.budget} tokens in a step are too few for any prompt")
+        if self.tier and not self.caching:
+            raise ValueError("KV offload is not replayed without prefix caching")
 
 
 @dataclass(frozen=True)
@@ -279,6 +292,17 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
     )
 
 
+def tier_limits(engine: Engine, facts: Mapping[str, float]) -> TierLimits | None:
+    """The host memory of a rank, if it is given. Every GPU keeps its own part of a block there
+    (vllm/v1/kv_offload/cpu/spec.py): all parts share the memory, and go over the GPUs' own links at once."""
+    if not engine.kv_offloading_size or not engine.kv_offload_gb_per_s:
+        return None
+    block_bytes = facts["kv_bytes_per_token"] * engine.block_size  # of a tensor-parallel GPU, all stages together
+    blocks = int(engine.kv_offloading_size * 2**30 // (block_bytes * engine.tensor_parallel))
+    block_us = block_bytes / engine.pipeline_parallel / (engine.kv_offload_gb_per_s * 1e3)
+    return TierLimits(blocks, block_us, engine.kv_offload_latency_us, engine.offload_prompt_only)
+
+
 def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
     """The limits of the experiment's engine, the same ones for any load; `host_rules`: the host composes every step as
     it begins, and so do the instances of pools here."""
@@ -325,6 +349,7 @@ def _limits(engine: Engine, facts: Mapping[str, float], host_rules: bool) -> Eng
         together=bool(facts["is_moe"]) and engine.data_parallel > 1,
         stages=engine.pipeline_parallel,
         interval=engine.prefill_schedule_interval,
+        tier=tier_limits(engine, facts),
         ahead=bool(facts["async_scheduling"]) and engine.pipeline_parallel == 1 and not host_rules,
         drafts=engine.num_speculative_tokens,
         acceptance=engine.speculative_acceptance or 0.0,

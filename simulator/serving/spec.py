@@ -38,7 +38,11 @@ REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.
 UNMODELLED = "it is not modelled, and docs/concepts.md says which figures are off without it: leave it out"
 OTHER_SETTINGS = {
     **dict.fromkeys(("replicas",), REPLICAS),
-    **dict.fromkeys(("enable_lora", "cpu_offload_gb", "swap_space", "scheduling_policy"), UNMODELLED),
+    **dict.fromkeys(("enable_lora", "scheduling_policy"), UNMODELLED),
+    "cpu_offload_gb": "it keeps weights, not KV blocks, in host memory, and each step reads them over the host's link, "
+    "which no program knows: leave it out; KV offload is kv_offloading_size",
+    "swap_space": "it is for preempted requests of vLLM's V0 engine, and V1, which is replayed, has none: leave it out",
+    "kv_offloading_backend": "vLLM's native one is replayed: leave it out",
     **dict.fromkeys(("tensor_parallel_size", "tp"), "it is called tensor_parallel here"),
     **dict.fromkeys(("data_parallel_size", "dp"), "it is called data_parallel here"),
     **dict.fromkeys(("pipeline_parallel_size", "pp"), "it is called pipeline_parallel here"),

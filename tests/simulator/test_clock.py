@@ -22,7 +22,7 @@ from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
 from simulator.schema import RAW
-from simulator.serving.load import NEVER, EngineLimits, Load
+from simulator.serving.load import NEVER, EngineLimits, Load, TierLimits
 from simulator.serving.trace import Chains, Requests
 
 PROGRAMS = [
@@ -113,16 +113,25 @@ def loads(draw: st.DrawFn, chunked: bool = True) -> Load:
     longest = draw(st.sampled_from([0, 0, 90] if chunked else [90, 160]))
     # Without chunked prefill, a step has room for the longest prompt and not much more.
     budget = st.one_of(st.integers(1, 150), st.just(2048)) if chunked else st.integers(longest, longest + 40)
+    caching = draw(st.sampled_from([True, True, True, False]))
+    tier = st.builds(
+        TierLimits,
+        blocks=st.one_of(st.integers(0, 3 * need), st.just(1_000)),
+        block_us=st.sampled_from([0.0, 7.3, 7.3, 900.0]),
+        least_us=st.sampled_from([0, 40, 5_000]),
+        prompt_only=st.booleans(),
+    )
     limits = EngineLimits(
         max_seqs=draw(st.integers(1, 20)),
         budget=draw(budget),
         threshold=draw(st.sampled_from([0, 0, 0, 1, 7, 33])),
         block=block,
         blocks=draw(st.one_of(st.integers(max(need // 3, 1), 4 * need), st.just(10_000))),
-        caching=draw(st.sampled_from([True, True, True, False])),
+        caching=caching,
         max_model_len=longest,
         horizon_us=draw(st.sampled_from([NEVER, NEVER, NEVER, 30_000])),
         chunked=chunked,
+        tier=draw(st.none() | tier) if caching else None,
         ahead=draw(st.booleans()),
     )
     return Load(requests, limits)
@@ -152,7 +161,8 @@ def compare(seen: Replay, told: Host) -> None:
     assert (run.steps, run.clamped) == (told.steps, told.clamped)
     assert (run.preemptions, run.failures) == (told.preemptions, told.failures)
     assert (run.account.hits, run.account.misses) == (told.cache.hits, told.cache.misses)
-    assert (run.queued, run.running) == (len(told.waiting), len(told.running))
+    assert (run.queued, run.running) == (len(told.queue), len(told.running))
+    assert run.loaded == (told.tier.loaded if told.tier else 0)
     gaps = Counter(us for r in rows if r.state == "completed" for _, us in r.itl)
     assert dict(zip(*(x.tolist() for x in run.account.gaps), strict=True)) == gaps
 
@@ -185,6 +195,7 @@ def compare_clocks(load: Load, program: Program) -> None:
     for kwargs in ({}, {"force_exact": True}, {"steps": steps_of(bound, load.limits, remember=False)}):
         seen = replay_bound(load, bound, account=True, **kwargs)  # type: ignore[arg-type]
         event(f"{'fast' if seen.run.fast else 'exact'}{' preempting' if seen.run.preemptions else ''}")
+        event(f"{'loading' if seen.run.loaded else 'no load' if load.limits.tier else 'no tier'}")
         compare(seen, told)
 
 

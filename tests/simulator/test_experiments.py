@@ -101,8 +101,9 @@ def test_every_setting_is_read() -> None:
         long_prefill_token_threshold: 100, kv_cpu_offload: true, total_kv_blocks: 777, kv_cache_dtype: fp8_e5m2,
         quantization: fp8, expert_routing: uniform, prefill_schedule_interval: 2,
         cudagraph_capture_max: 64, cudagraph_mode: full_decode_only, enforce_eager: true, async_scheduling: false,
-        stream_interval: 20, allreduce_rms_fusion: true, speculative_method: draft_model, num_speculative_tokens: 3,
-        speculative_acceptance: 0.5, draft_model: llama-2-7b}""")
+        stream_interval: 20, allreduce_rms_fusion: true, kv_offloading_size: 0, kv_offload_gb_per_s: 12.5,
+        kv_offload_latency_us: 7, offload_prompt_only: false, speculative_method: draft_model,
+        num_speculative_tokens: 3, speculative_acceptance: 0.5, draft_model: llama-2-7b}""")
     entry |= {"engine": engine, "quality": "overloaded", "x_note": ["a  b", "c"], "source_run": {"any": 1}}
     entry["workload"] |= {"arrival": "even", "ignore_eos": False, "timeout_s": 300, "prompt_len_mean": 99.5}
     entry["observed"] = {

@@ -79,8 +79,8 @@ def test_ranks_that_step_together_with_steps_of_one_length_are_replicas_too(load
     """A burst is shared out evenly, and nothing else couples the ranks."""
     n = len(load.requests)
     still = replace(load.requests, arrival_us=np.zeros(n, np.int64), deadline_us=np.zeros(n, np.int64))
-    # composed ahead, a full rank whose requests all end waits for the others' step
-    load, bound = Load(still, replace(load.limits, ahead=False)), bound_of(STEADY)
+    # composed ahead, a full rank whose requests all end waits for the others' step, as does one whose load has ended
+    load, bound = Load(still, replace(load.limits, ahead=False, tier=None)), bound_of(STEADY)
     try:
         seen = replay_bound(on_ranks(load, ranks, True), bound)
     except NeverEnds:

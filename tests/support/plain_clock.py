@@ -15,7 +15,7 @@ from simulator.clock.fields import Active, BatchFields
 from simulator.clock.vm import clamps, to_ticks
 from simulator.language.evaluate import evaluate
 from simulator.language.ir import Program
-from simulator.serving.load import Clients, EngineLimits, Load
+from simulator.serving.load import Clients, EngineLimits, Load, TierLimits
 from simulator.serving.trace import Requests
 
 Step = Callable[[list[Active]], float]
@@ -77,6 +77,8 @@ class Request:
     cached: int = 0
     sent: int | None = None
     transfer: int | None = None  # when its prompt's blocks are looked for, if it comes computed
+    loaded: int | None = None  # when its load ends
+    stored: int = 0
 
 
 @dataclass(eq=False)
@@ -84,6 +86,10 @@ class Block:
     tokens: list[object] = field(default_factory=list)
     references: int = 0
     content: int | None = None  # a number for its tokens chained to what stands before
+
+
+def answer_token(r: Request, i: int) -> object:
+    return ("answer", r.row, i)
 
 
 class Cache:
@@ -114,7 +120,7 @@ class Cache:
     def allocate(self, r: Request, start: int, end: int, cached: list[Block]) -> bool:  # 5.3
         prefill = r.progress < len(r.tokens)
         size = len(r.tokens)
-        new: list[object] = r.tokens[start:end] if prefill else [("answer", i - size) for i in range(start, end)]
+        new: list[object] = r.tokens[start:end] if prefill else [answer_token(r, i - size) for i in range(start, end)]
         blocks = self.table.get(r, [])
         room = self.size - len(blocks[-1].tokens) if blocks else 0
         if prefill:
@@ -163,6 +169,110 @@ class Cache:
             b.references -= 1
             if b.references == 0:
                 self.free.append(b)
+
+
+class Tier:
+    """Host memory behind the cache, by the rules of simulator/clock/tier.py."""
+
+    def __init__(self, limits: TierLimits, cache: Cache) -> None:
+        self.limits, self.cache = limits, cache
+        self.known: dict[int, int] = {}  # content -> when its last transfer ends, in order of use
+        self.aside: list[Request] = []
+        self.load_us = self.store_us = self.loaded = 0
+        self.retries: list[int] = []
+
+    def contents(self, r: Request, answered: int = 0) -> list[int]:
+        tokens, size = r.tokens + [answer_token(r, i) for i in range(answered)], self.cache.size
+        found: list[int] = []
+        for end in range(size, len(tokens) + 1, size):
+            found.append(self.cache.chain(found[-1] if found else None, tokens[end - size : end]))
+        return found
+
+    def use(self, contents: list[int]) -> None:  # 2
+        for content in reversed(contents):
+            if content in self.known:
+                self.known[content] = self.known.pop(content)
+
+    def lasts(self, blocks: int) -> int:  # 6
+        return max(self.limits.least_us, math.ceil(blocks * self.limits.block_us))
+
+    def store(self, r: Request, now: int, end_us: int) -> None:  # 1
+        every = self.contents(r, 0 if self.limits.prompt_only else max(r.progress - len(r.tokens), 0))
+        full = min(len(every), r.progress // self.cache.size)
+        wanted = every[r.stored : full]
+        new = [content for content in wanted if content not in self.known]
+        if new:
+            over = len(self.known) + len(new) - self.limits.blocks
+            old = [x for x, busy_us in self.known.items() if busy_us <= now and x not in wanted]
+            if over > len(old):
+                return
+            for content in old[: max(over, 0)]:
+                del self.known[content]
+            self.store_us = max(self.store_us, end_us) + self.lasts(len(new))
+            for content in new:
+                self.known[content] = self.store_us
+            self.use(every)
+        r.stored = max(full, r.stored)
+
+    def look(self, r: Request, cached: list[Block], now: int) -> str:  # 3, 4
+        every = self.contents(r)
+        found: list[int] = []
+        for content in every[len(cached) :]:
+            if content not in self.known:
+                break
+            found.append(content)
+        self.use(every)
+        if not found:
+            return "admit"
+        if (until := max(self.known[content] for content in found)) > now:
+            self.retries.append(until)
+            return "later"
+        cache = self.cache
+        if len(found) + sum(b.references == 0 for b in cached) > len(cache.free):
+            return "no room"
+        self.load_us = r.loaded = max(self.load_us, now) + self.lasts(len(found))
+        self.retries.append(r.loaded)
+        cache.table[r] = []
+        for b in cached:
+            if b.references == 0:
+                cache.free.remove(b)
+            b.references += 1
+            cache.table[r].append(b)
+        for i, content in enumerate(found, len(cached)):
+            b = cache.free.pop(0)
+            if b.content is not None:
+                cache.known.pop(b.content, None)
+            b.tokens, b.content, b.references = r.tokens[i * cache.size : (i + 1) * cache.size], None, 1
+            cache.table[r].append(b)
+            self.known[content] = self.load_us
+        cache.hits += len(cache.table[r])
+        self.loaded += len(found)
+        return "later"
+
+    def land(self, r: Request) -> int:  # 5
+        table = self.cache.table[r]
+        for b, content in zip(table, self.contents(r), strict=False):
+            if b.content is None:
+                b.content = content
+                self.cache.known[content] = b
+        return len(table)
+
+    def give_back(self, r: Request) -> None:
+        self.cache.release(r)
+        r.loaded = None
+
+    def forsake(self, r: Request) -> None:
+        self.aside.remove(r)
+        r.loaded = None
+
+    def wake(self, now: int) -> int | None:  # 8
+        """When the next step begins; None: at once, as blocks were given back."""
+        holding = [r for r in self.aside if r.loaded is not None]
+        times = [*self.retries, *(r.loaded for r in holding if r.loaded is not None and r.loaded > now)]
+        if times:
+            return min(times)
+        self.give_back(holding[-1])
+        return None
 
 
 @dataclass
@@ -223,6 +333,9 @@ class Host:
         self.steps = self.clamped = self.preemptions = self.failures = self.last_us = 0
         self.most_steps = most_steps
         self.stuck = False
+        self.tier = Tier(limits.tier, self.cache) if limits.tier and limits.tier.blocks else None
+        self.polls = set[int]()  # the numbers of steps while nothing runs
+        self.poll: int | None = None  # the one that no other step has overtaken
 
     def push(self, time: int, kind: int, r: Request | None = None) -> None:
         heapq.heappush(self.heap, (time, kind, self.pushed, r))
@@ -258,7 +371,9 @@ class Host:
                     self.push(r.transfer, TRANSFER, r)
                 self.push(r.queued, QUEUED, r)
         while self.heap:
-            now, kind, _, r = heapq.heappop(self.heap)
+            now, kind, number, r = heapq.heappop(self.heap)
+            if number in self.polls and (self.pending or number != self.poll):
+                continue
             if now > self.limits.horizon_us:
                 break
             if kind != TIMEOUT or (r is not None and r.state in ("waiting", "running")):
@@ -313,10 +428,15 @@ class Host:
     def _timeout(self, now: int, r: Request) -> None:  # 4.6
         if r.state not in ("waiting", "running"):
             return
-        (self.waiting if r.state == "waiting" else self.running).remove(r)
+        if self.tier and r in self.tier.aside:
+            self.tier.forsake(r)
+        else:
+            (self.waiting if r.state == "waiting" else self.running).remove(r)
         self._gives_up(now, r)
         self.cache.release(r)
-        if not self.running and not self.pending and self.waiting:
+        if not self.queue:
+            self.poll = None
+        if not self.running and not self.pending and self.queue:
             self._wake(now)
 
     def _part(self, want: int) -> int:
@@ -328,7 +448,8 @@ class Host:
         return min(max(wanted, 1), positions, len(r.tokens) + r.output - 1 - r.progress)
 
     def _step(self, now: int) -> None:  # 4
-        if not self.running and not self.waiting:
+        self.poll = None
+        if not self.running and not self.queue:
             self.pending = False
             return
         limits, self.evicted = self.limits, False
@@ -354,34 +475,22 @@ class Host:
             r.computed += n
             left -= n if prefill else positions
             i += 1
-        while self._seated() < limits.max_seqs and self.waiting and left > 0 and not self.evicted:  # 4.3
-            r = self.waiting[0]
-            if r.transfer is not None:  # one token: of its answer, or of a prompt that was preempted
-                if not self.cache.allocate(r, r.progress, r.progress + 1, []):
+        if not self.evicted:
+            left = self._admit(now, begin_us, left)
+            while self.tier and not self.running and self.queue and not self.leaving:
+                wake_us = self.tier.wake(now)
+                if wake_us is not None and now >= begin_us:
+                    self.poll, self.pending = self.pushed, False
+                    self.polls.add(self.pushed)
+                    self.push(wake_us, STEP)
+                    return
+                if wake_us is not None:
                     break
-                self.waiting.pop(0)
-                self.running.append(r)
-                r.state, r.start, r.new, r.computed = "running", now, 1, r.progress + 1
-                left -= 1
-                continue
-            cached = self.cache.cached(r) if limits.caching else []
-            begin = len(cached) * limits.block
-            n = self._part(len(r.tokens) - begin)
-            if n > left:
-                if not limits.chunked:  # vLLM V1's scheduler: all of it, or nothing
-                    break
-                n = left
-            if not self.cache.allocate(r, begin, begin + n, cached):
-                break
-            self.waiting.pop(0)
-            self.running.append(r)
-            r.state, r.start, r.begun, r.new, r.computed = "running", now, begin_us, n, begin + n
-            r.cached = len(cached)
-            left -= n
+                left = self._admit(now, begin_us, left)
         if not self.running and now < begin_us:  # nothing before the step that runs ends
             self.push(begin_us, STEP)
             return
-        now = begin_us
+        composed, now = now, begin_us
         x = self.step([Active(len(r.tokens), r.progress, r.new) for r in self.running if r.new > 0])
         self.clamped += bool(clamps(x, 1))
         dt = int(to_ticks(x, 1))
@@ -393,6 +502,9 @@ class Host:
                 r.itl.append((self.steps, dt))
             if r.progress == len(r.tokens) and not r.first_flag:
                 r.first_flag, r.first = True, now + dt
+        for r in self.running:
+            if self.tier and r.new > 0:
+                self.tier.store(r, composed, now + dt)  # 7
         for r in list(self.running):
             if r.progress >= len(r.tokens) + max(r.output, 1) - 1:
                 if r.progress < len(r.tokens) + r.output and not self.cache.allocate(r, r.progress, r.progress + 1, []):
@@ -409,12 +521,69 @@ class Host:
                     self.users.end(now + dt + token + (self.users.completion_us if r.output else 0), True)
         self.steps += 1
         self.free_us = now + dt
-        self.pending = bool(self.running or self.waiting or limits.busy) or limits.ahead
+        self.pending = bool(self.running or self.queue or limits.busy) or limits.ahead
         if self.pending:
             self.push(now if limits.ahead else now + dt, STEP)
 
     def _seated(self) -> int:
         return len(self.running) + len(self.leaving)
+
+    @property
+    def queue(self) -> list[Request]:
+        return (self.tier.aside if self.tier else []) + self.waiting
+
+    def _admit(self, now: int, begin_us: int, left: int) -> int:  # 4.3
+        """Returns the tokens left."""
+        limits, tier, examined = self.limits, self.tier, set[int]()
+        if tier:
+            tier.retries.clear()
+        while self._seated() < limits.max_seqs and left > 0:
+            r = next((r for r in self.queue if r.row not in examined), None)
+            if r is None:
+                break
+            if r.transfer is not None:  # one token: of its answer, or of a prompt that was preempted
+                if not self.cache.allocate(r, r.progress, r.progress + 1, []):
+                    break
+                self.waiting.pop(0)
+                self.running.append(r)
+                r.state, r.start, r.new, r.computed = "running", now, 1, r.progress + 1
+                left -= 1
+                continue
+            of = tier.aside if tier and r in tier.aside else self.waiting
+            loaded = r.loaded is not None
+            if tier and r.loaded is not None and r.loaded > now:
+                examined.add(r.row)
+                continue
+            cached: list[Block] = []
+            if tier and loaded:
+                begin = tier.land(r) * limits.block
+            else:
+                cached = self.cache.cached(r) if limits.caching else []
+                begin = len(cached) * limits.block
+                if tier and (fate := tier.look(r, cached, now)) != "admit":
+                    if fate == "no room":
+                        break
+                    if of is self.waiting:
+                        self.waiting.remove(r)
+                        tier.aside.append(r)
+                    examined.add(r.row)
+                    continue
+            again = loaded and begin == len(r.tokens)  # the last token, whose block is there
+            n = 1 if again else self._part(len(r.tokens) - begin)
+            if n > left:
+                if not limits.chunked:  # vLLM V1's scheduler: all of it, or nothing
+                    break
+                n = left
+            if not again and not self.cache.allocate(r, begin, begin + n, cached):
+                break
+            of.remove(r)
+            self.running.append(r)
+            r.state, r.start, r.begun, r.new, r.loaded = "running", now, begin_us, n, None
+            r.computed = min(begin + n, len(r.tokens))
+            r.cached = begin // limits.block
+            r.stored = r.cached if loaded or n == 0 else 0
+            left -= n
+        return left
 
     def _reserve(self, r: Request, n: int) -> bool:  # 4.4
         while not self.cache.allocate(r, r.progress, r.progress + n, []):
