@@ -87,9 +87,11 @@ def truth(kind: str, size: float) -> str:
     limits grow by it. form: so many us for each pair of decodes in a batch (decode_reqs squared)."""
     text = load(CHAMPION).text
     if kind == "alpha":
-        base = load(CHAMPION).program.function("queueing_time").constants[0]  # type: ignore[union-attr]
-        assert base.name == "base"
-        return text.replace(f"base: us = {base.value:g}", f"base: us = {base.value * (1.0 + size):g}")
+        constants = load(CHAMPION).program.function("queueing_time").constants  # type: ignore[union-attr]
+        (base,) = (c for c in constants if c.name.startswith("base"))
+        declared = f"{base.name}: us = {{:g}}"
+        assert declared.format(base.value) in text
+        return text.replace(declared.format(base.value), declared.format(base.value * (1.0 + size)))
     head, formula = text.split("    return max(\n")
     if kind == "beta":
         head = head.replace("b, s, *,", f"b, s, *,\n    slow: one = {1.0 + size:g},")

@@ -140,8 +140,8 @@ def predict(program: Program | str | Path, experiments: Experiments = "bundled",
 
     >>> evolve.predict("champion", experiments)[["experiment", "e2e_mean_error_pct"]].round(1).head(2)
        experiment  e2e_mean_error_pct
-    0  dense-chat                -1.5
-    1  dense-code                -0.4
+    0  dense-chat                -1.7
+    1  dense-code                -0.3
     """
     forecasts = predict_all(_program(program).source, load_experiments(experiments), _arrival_seeds(seeds))
     return frame(PREDICTIONS, map(prediction_row, forecasts.experiments))
@@ -168,8 +168,8 @@ def sweep(
     >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")
     >>> rates[["rate_rps", "ttft_p99_ms", "holds"]].round()
        rate_rps  ttft_p99_ms  holds
-    0       5.0         65.0   True
-    1      20.0      36018.0  False
+    0       5.0         69.0   True
+    1      20.0      40665.0  False
     """
     if vary is not None and not isinstance(vary, Mapping):
         raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')

@@ -149,7 +149,7 @@ class Program:
         Raises InputError for tokens that no request can have.
 
         >>> round(evolve.Program("champion").queueing_us(500, ("llama-2-7b", "H100", 1)) / 1000)  # ms
-        17
+        8
         """
         tokens = arguments.whole("prompt_tokens", prompt_tokens, 1, MOST_TOKENS)
         return self._bound(deployment).queueing_us(tokens)

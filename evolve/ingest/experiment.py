@@ -341,6 +341,7 @@ def _recorded(
         "max_model_len": log.max_model_len,
         "chunked_prefill": log.chunked_prefill,
         "prefix_caching": log.prefix_caching,
+        "async_scheduling": log.async_scheduling,
     }
     for key, value in settings.engine.items():
         if from_log.get(key) not in (None, value):

@@ -69,11 +69,12 @@ class Source:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """Reasons not to rely on the program, a line each: constants outside their bounds, and those of its record.
+        """Reasons not to rely on the program, a line each: constants outside their bounds, methods without effect, and
+        those of its record.
 
         A program without a record has a line for a missing queueing_time.
         """
-        lines = outside_bounds(self.program)
+        lines = [*outside_bounds(self.program), *_idle(self.program)]
         if self.record is not None:
             return (*lines, *self.record.cautions)
         if self.foreign:
@@ -84,6 +85,16 @@ class Source:
                 f"no queueing_time: {start:g} us from arrival to queue are assumed until `evolve fit` finds them"
             )
         return tuple(lines)
+
+
+def _idle(program: Program) -> list[str]:
+    """A line for methods that no replay shows. blis-5 has them: its events that they move do nothing (blis-des-semantics
+    6), and the first is added to its reported scheduling delay. blis-4 has neither."""
+    given = [name for name in ("scheduling_time", "preemption_time") if program.function(name)]
+    if not given:
+        return []
+    change = f"{' and '.join(given)} {'change' if len(given) > 1 else 'changes'} no latency, here or in the host"
+    return [f"{change}: give what an admission or a preemption costs to step_time"]
 
 
 def seed_names() -> list[str]:

@@ -116,9 +116,10 @@ def test_a_trace_of_bursts_is_fitted_by_replays() -> None:
     assert by_replays.program.theta[0] == pytest.approx(4000.0, rel=0.05)  # 200 us: some three standard errors
 
 
-# Constants of the champion that only experts, quantized or small kernels, penalties and several GPUs show.
-UNSHOWN = {"kernel_moe", "kernel_moe_quantized", "kernel_small", "kernel_allreduce", "repetition_penalty"}
-UNSHOWN |= {"is_fp8_allreduce_rms_fusion", "is_widened_is_blackwell", "is_spread_is_4bit"}
+# Constants of the champion that only experts, small kernels and Blackwell show. `batch_size_limit` chooses between two
+# terms of experts that are spread over GPUs.
+UNSHOWN = {"kernel_moe_quantized", "kernel_small", "is_blackwell", "is_spread", "is_spread_allreduce_rms_fusion"}
+UNSHOWN |= {"experts_fraction_layers_is_spread", "experts_fraction_layers_is_spread_allred", "batch_size_limit"}
 
 
 def test_a_fit_by_replays_keeps_what_no_run_shows() -> None:

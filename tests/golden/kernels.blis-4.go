@@ -48,8 +48,8 @@
 //	    return max(kernels + s.schedule_us, s.issue_us)
 //
 //
-//	def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 1.25):
-//	    return base + cycles * s.reference_step_us
+//	def queueing_time(r, s, *, base: us = 7000.0, cycles: one = 0.25, token: us/token = 1.0):
+//	    return base + cycles * s.reference_step_us + token * r.input_len
 //
 //
 //	def output_token_time(s, *, per_token: us = 0.0):
@@ -195,8 +195,8 @@ func (m *Fitted) StepTime(batch []*sim.Request) int64 {
 }
 
 // QueueingTime estimates the time from a request's arrival to the queue in microseconds.
-func (m *Fitted) QueueingTime(_ *sim.Request) int64 {
-	return fittedTicks(m.queueingMicros(), 0)
+func (m *Fitted) QueueingTime(req *sim.Request) int64 {
+	return fittedTicks(m.queueingMicros(float64(req.InputLen())), 0)
 }
 
 // OutputTokenProcessingTime estimates the handling of one output token in microseconds.
@@ -275,12 +275,13 @@ func (m *Fitted) stepMicros(b fittedBatchSums) float64 {
 
 // queueingMicros is the time from a request's arrival to the queue, in microseconds before
 // truncation.
-func (m *Fitted) queueingMicros() float64 {
+func (m *Fitted) queueingMicros(inputLen float64) float64 {
 	const (
 		base   float64 = 7000 // us
-		cycles float64 = 1.25 // dimensionless
+		cycles float64 = 0.25 // dimensionless
+		token  float64 = 1    // us/token
 	)
-	return base + float64(cycles*m.referenceStepUs)
+	return base + float64(cycles*m.referenceStepUs) + float64(token*inputLen)
 }
 
 // outputTokenMicros is the handling of one output token, in microseconds before truncation.

@@ -60,9 +60,11 @@ def first_and_last(r: Request) -> tuple[int, int]:
 def split_loads(draw: st.DrawFn) -> Load:
     """Loads of one engine, which decodes, and another one with the same blocks, which prefills."""
     load = draw(loads())
-    limits = replace(load.limits, horizon_us=int(NEVER), ahead=False)  # instances of pools never compose ahead
+    # instances of pools never compose ahead, and have no host memory
+    alone = {"horizon_us": int(NEVER), "ahead": False, "tier": None}
+    limits = replace(load.limits, **alone)
     longest = draw(st.sampled_from([limits.max_model_len, 100]))
-    own = {"block": limits.block, "max_model_len": longest, "horizon_us": int(NEVER), "busy": True, "ahead": False}
+    own = {"block": limits.block, "max_model_len": longest, "busy": True, **alone}
     prefill = replace(draw(loads()).limits, **own)
     pools = PoolLimits(
         prefill,

@@ -73,12 +73,15 @@ def test_factors_of_kernels_that_no_run_has_keep_their_values(capsys: Capsys) ->
 
 
 def test_the_share_from_the_data_is_printed(capsys: Capsys) -> None:
-    args = "champion", "--id", SEVEN, "--only", "gemm,queueing_time.base"
+    args = "champion", "--id", SEVEN, "--only", "gemm,queueing_time.base_2"
     result = fitted(capsys, *args)
     out = printed(capsys, "fit", *args, "--explain")
     for c in result["constants"]:
         (line,) = (line for line in out.splitlines() if line.startswith(f"{c['method']}.{c['name']} "))
-        state = "held" if c["held"] else "identified" if c["identified"] else "NOT identified"
+        chooses = c["name"] == "batch_size_limit"  # the champion's only constant in a condition
+        state = (
+            "a threshold" if chooses else "held" if c["held"] else "identified" if c["identified"] else "NOT identified"
+        )
         assert line.rstrip().endswith(f" {state}")
         assert (" - " if c["held"] else f" {c['data_share']:.2f} ") in line
         assert not c["identified"] or c["data_share"] > IDENTIFIED
@@ -143,7 +146,7 @@ def test_a_fit_without_intervals_says_why(capsys: Capsys, own: Path, tmp_path: P
     mine.with_suffix(".json").write_text(json.dumps(record | {"data": "0" * 16}))  # of another fit
     assert trust_of(load(str(mine))) is None
     assert str(trust_file(mine)) in str(predicted(capsys, mine, own))
-    only = fitted(capsys, "champion", *at, "--out", mine, "--only", "repetition_penalty")
+    only = fitted(capsys, "champion", *at, "--out", mine, "--only", "kernel_small")
     assert "near-optimal programs lack" in str(only["no_intervals"]) and only["ensemble"] is None
     assert not trust_file(mine).exists()  # it was that of the program before
     scoped = fitted(capsys, "champion", *at, "--scope", "per-model")

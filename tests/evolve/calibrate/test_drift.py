@@ -96,7 +96,7 @@ def test_a_run_outside_its_intervals_is_named_and_alone_is_no_proof(
     file = "--experiments", "one.yaml"
     out = flat(capsys, "drift", "champion", *file)
     again = "drift champion --experiments one.yaml --id dense-code"
-    assert "dense-code (E2E +6.3 %)" in out and f"`evolve {again}`" in out
+    assert "dense-code (E2E +6.3 %, ITL +6.3 %)" in out and f"`evolve {again}`" in out
     assert set(as_json(capsys, "drift", "champion", *file)["alone"]) == {"dense-code"}
     found = as_json(capsys, *again.split(), status=1)
     assert found["verdict"] == CANNOT_TELL and set(found["alone"]) == {"dense-code"}

@@ -125,7 +125,7 @@ def test_constants_of_an_earlier_fit_are_held_and_nothing_else_is(capsys: Capsys
     held = {by for name, by in origins.items() if not name.startswith("step_time.")}
     # those of the shipped runs, and those without one
     assert held == {"held, as an earlier fit left it", "held: not fitted"}
-    assert origins["queueing_time.base"] == "held, as an earlier fit left it"
+    assert origins["queueing_time.base_2"] == "held, as an earlier fit left it"
     assert origins["step_time.kernel_moe_quantized"] == "the fitted runs say nothing of it"
     shown = printed(capsys, "show", "mine.py", "--explain", "--experiments", "data.yaml")
     rows = [line for line in shown.splitlines() if line.startswith("queueing_time.")]

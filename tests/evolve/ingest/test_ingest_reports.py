@@ -241,7 +241,7 @@ model: {LLAMA}
 hardware: H100-SXM-80GB
 engine: {{name: vllm, version: 0.15.1, tensor_parallel: 1, max_num_seqs: 32, max_num_batched_tokens: 2560,
   max_model_len: 2048, block_size: 16, gpu_memory_utilization: 0.9, chunked_prefill: false, prefix_caching: true,
-  kv_cpu_offload: true, total_kv_blocks: 1025}}
+  kv_cpu_offload: true, total_kv_blocks: 1025, async_scheduling: true}}
 workload:
   name: chat
   arrival: constant

@@ -277,12 +277,12 @@ def test_rates_of_a_request_in_minutes_have_digits(capsys: Capsys) -> None:
 
 
 def test_a_long_steady_queue_is_no_knee(tmp_path: Path, capsys: Capsys) -> None:
-    """Prompts that prefill for 85 ms each. At 7 requests/s an M/D/1 queue is 60 % full, so that requests wait for 62 ms
-    on average, the last ones no longer than the first; at 14, more come than are served."""
+    """Prompts that prefill for 81 ms each. At 9 requests/s an M/D/1 queue is 73 % full, so that requests wait for 110 ms
+    on average, a fifth of their E2E, the last ones no longer than the first; at 14, more come than are served."""
     file = plan(tmp_path, "dense-chat", {}, prompt_len=4000, output_len=10)
     file.write_text(file.read_text().replace("duration_s: 15", "duration_s: 150"))
-    rows = {row["rate_rps"]: row for row in predicted(capsys, "--experiments", file, "--sweep", "rate=7,14")["rows"]}
-    assert rows[7.0]["waiting_share"] > 0.1 and rows[7.0]["fails"] == [] and not rows[7.0]["queue_grows"]
+    rows = {row["rate_rps"]: row for row in predicted(capsys, "--experiments", file, "--sweep", "rate=9,14")["rows"]}
+    assert rows[9.0]["waiting_share"] > 0.1 and rows[9.0]["fails"] == [] and not rows[9.0]["queue_grows"]
     assert rows[14.0]["fails"] == ["queue grows"] and rows[14.0]["queue_grows"]
 
 

@@ -75,11 +75,11 @@ def test_the_record_of_hand_edited_constants_is_ignored_with_a_caution(tmp_path:
     path.write_text(declared.sub("", text).replace("kernel_moe_quantized * b.", "1.5 * b."))
     caution = load(str(path)).cautions[0]
     assert "changed by hand (step_time.kernel_moe_quantized, step_time.k1)" in caution, "a number in its place"
-    path.write_text(re.sub(r"\b(gemm: one|base: us) = [\d.]+", r"\1 = 1.9", text))
+    path.write_text(re.sub(r"\b(gemm: one|is_blackwell: us) = [\d.]+", r"\1 = 1.9", text))
     edited = load(str(path))
     assert edited.record is None and trust_of(edited) is None
     said = (
-        f"constants were changed by hand (step_time.gemm, queueing_time.base), so nothing in {tmp_path / 'mine.json'} "
+        f"constants were changed by hand (step_time.gemm, queueing_time.is_blackwell), so nothing in {tmp_path / 'mine.json'} "
         "counts: fit the program, or give them back their values"
     )
     assert edited.cautions == (said,)
@@ -161,3 +161,17 @@ def test_an_elite_is_shown_and_counted_without_an_argument_that_never_counts() -
 def test_shipped_programs_have_no_argument_that_never_counts(name: str) -> None:
     program = load(name).program
     assert without_dominated(program) == program
+
+
+def test_methods_that_change_no_latency_are_said_to(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "def step_time(b, s, *, a: us = 9000.0): return a\n"
+        "def queueing_time(r, s, *, q: us = 5.0): return q\n"
+        "def scheduling_time(s, *, t: us = 700.0): return t\n"
+    )
+    why = "changes no latency, here or in the host: give what an admission or a preemption costs to step_time"
+    assert load(str(path)).cautions == (f"scheduling_time {why}",)
+    both = path.read_text() + "def preemption_time(s, *, t: us = 1.0): return t\n"
+    path.write_text(both)
+    assert load(str(path)).cautions[0].startswith("scheduling_time and preemption_time change no latency")

@@ -13,11 +13,11 @@ from llm_runs import PRAISE, asked_in, entries, evolve, ledger, of_kind
 from llm_scripts import UNITS, whole
 
 ONE = """
-def step_time(b, s, *, read: one = 1.2, gemm: one = 1.3, launch: us = 2000.0):
-    return read * b.weight_read_us + gemm * b.prefill_gemm_us + launch
+def step_time(b, s, *, gemm: one = 1.3, launch: us = 2000.0):
+    return b.weight_read_us + gemm * b.prefill_gemm_us + launch
 """
 SAME = ONE.replace("us = 2000.0", "us/token = 0.2").replace("+ launch", "+ launch * s.max_num_batched_tokens")
-OTHER = ONE.replace("b.prefill_gemm_us", "b.decode_gemm_us")  # differs in what the data do tell
+OTHER = ONE.replace("b.prefill_gemm_us", "b.decode_gemm_us")
 
 
 def script(request: Request) -> Reply:
@@ -63,10 +63,11 @@ def of_models(story: Story) -> dict[str, dict[str, object]]:
 def test_of_two_that_the_data_cannot_tell_apart_only_the_judges_choice_is_fitted(story: Story) -> None:
     assert story.ran.status == 0 and story.ran.err == ""
     found = of_models(story)
-    kept, refused = found["prefill_gemm_us"], found["max_num_batched_tokens"]
-    assert kept["verdict"] == found["decode_gemm_us"]["verdict"] == "scored"
+    kept, refused = (found["prefill_gemm_us"], found["decode_gemm_us"]), found["max_num_batched_tokens"]
+    assert all(entry["verdict"] == "scored" for entry in kept)
+    better = min(kept, key=lambda entry: entry["elite"]["mean_error"])  # type: ignore[index]
     assert refused["stage"] == "judges" and "key" not in refused
-    assert f"the judges prefer proposal {kept['id']}, 9.0 to 6.0 of 10" in refused["why"]
+    assert f"the judges prefer proposal {better['id']}, 9.0 to 6.0 of 10" in refused["why"]
     assert "differ in s.max_num_batched_tokens" in refused["why"]
 
 
