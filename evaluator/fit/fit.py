@@ -16,6 +16,7 @@ from importlib import resources
 
 import numpy as np
 
+from evaluator.fit.delays import with_delays
 from evaluator.fit.gauss_newton import NO_EFFECT
 from evaluator.fit.loss import MODEL_ERROR, Cells, FitSet, cells_of, standard_errors_ms
 from evaluator.fit.methods import METHODS, WORST, Method, linear, minimise, not_smooth
@@ -166,7 +167,9 @@ def corrected(
     field's mean error exceeds `most` percent before any replay, and HostileStep if a replay near the optimum meets a
     step time outside [1, 10^10] us (unless `allow_hostile`).
     """
-    phi, data = problem.start, problem.data
+    given, data = problem, problem.data
+    problem = with_delays(given, given.start)
+    phi = problem.start
     if not problem.free.size:
         means_ms = problem.replay(phi, allow_hostile)
         return phi, data.loss(means_ms), ratio_of(problem, phi, means_ms)
@@ -174,6 +177,9 @@ def corrected(
     ratio, last = data.ratio, np.inf
     scales = problem.scales(phi)
     for i in range(corrections):
+        if i > 0:
+            problem = with_delays(given, phi)  # whose reference step is another now
+            phi = np.clip(phi, problem.low, problem.high)
         phi = problem.rounded(method(problem, phi, ratio, scales, i == 0))
         if i == 0:
             first = phi
@@ -201,6 +207,11 @@ def corrected(
         means_ms = problem.replay(near, allow_hostile)
         if traced or data.loss(means_ms) < lowest:
             best, lowest, best_means_ms = near, data.loss(means_ms), means_ms
+    if problem.delayed:
+        problem = with_delays(given, best)
+        best = problem.rounded(np.clip(best, problem.low, problem.high))
+        best_means_ms = problem.replay(best, allow_hostile)
+        lowest = data.loss(best_means_ms)
     best, lowest = without_idle(problem, best, lowest, allow_hostile)
     return best, lowest, ratio_of(problem, best, best_means_ms)
 
@@ -303,6 +314,7 @@ def fit_scoped(problem: Problem, method: str = "auto") -> ScopedFit:
     """
     data = problem.data
     phi, loss, ratio = corrected(problem, METHODS[method], CORRECTIONS, False, irregular=0.0)
+    problem = with_delays(problem, phi)
     with suppress(HostileStep):
         means_ms = problem.replay(problem.start, False)
         if data.loss(means_ms) < loss:
@@ -330,7 +342,7 @@ def polish(program: Program, data: FitSet, evaluations: int = 300) -> Fit:
     HostileStep if no constants tried, its own included, keep every step within [1, 10^10] us.
     """
     own = np.array(program.theta, dtype=float)
-    problem = with_prior_reset(problem_of(program, data, held=np.flatnonzero(own == 0.0).tolist()))
+    problem = with_delays(with_prior_reset(problem_of(program, data, held=np.flatnonzero(own == 0.0).tolist())), own)
     free = problem.free
     if not free.size:
         means_ms = problem.replay(own, False)

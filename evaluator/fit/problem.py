@@ -69,7 +69,8 @@ class Problem:
     The prior pulls towards the origin: the start value, or for a program that was not fitted before, 0 of an overhead
     and 1 of a factor of a measured kernel. measured: bool[phi], factors of measured kernels. trusted: bool[phi],
     constants from a fit to other runs. position: int[phi], the position of each entry in theta. machine: the program on
-    the deployments. held: positions in theta that keep their value.
+    the deployments. held: positions in theta that keep their value. delayed: entries of phi that observed delays
+    decide, see fit/delays.py.
     """
 
     program: Program
@@ -86,6 +87,7 @@ class Problem:
     position: np.ndarray
     machine: Machine = field(repr=False)
     held: tuple[int, ...] = ()
+    delayed: tuple[int, ...] = ()
 
     @cached_property
     def free(self) -> np.ndarray:
@@ -209,15 +211,22 @@ class Problem:
         return [runs[i] for i in range(len(self.data.experiments))]
 
     def _replays(self, phi: np.ndarray, allow_hostile: bool) -> Iterator[tuple[int, Replay]]:
-        c = self.code
         for g in self.groups:
-            theta = phi[g.index]
             for i in g.experiments:
-                if self.data.in_steps[i]:
-                    continue
-                values = self.machine.base[i].copy()
-                settle(c.rows, c.static, c.step, c.raw, c.request, c.results[0], theta, values)
-                yield i, replay_bound(self.data.loads[i], Bound(c, values), stop_when_hostile=not allow_hostile)
+                if not self.data.in_steps[i]:
+                    yield i, self.replay_of(phi, i, allow_hostile)
+
+    def replay_of(self, phi: np.ndarray, experiment: int, allow_hostile: bool) -> Replay:
+        """The full replay of an experiment. Raises HostileStep unless `allow_hostile`."""
+        bound = self.bound_of(phi, experiment)
+        return replay_bound(self.data.loads[experiment], bound, stop_when_hostile=not allow_hostile)
+
+    def bound_of(self, phi: np.ndarray, experiment: int) -> Bound:
+        """The program on the deployment of an experiment."""
+        c, values = self.code, self.machine.base[experiment].copy()
+        theta = phi[next(g.index for g in self.groups if experiment in g.experiments)]
+        settle(c.rows, c.static, c.step, c.raw, c.request, c.results[0], theta, values)
+        return Bound(c, values)
 
     def rounded(self, phi: np.ndarray) -> np.ndarray:
         return rounded(phi, self.low, self.high)

@@ -27,7 +27,8 @@ class Certainty:
     """A constant of `method` after a fit; `group` owns it, None if all experiments share it.
 
     standard_error: in the unit of the constant; inf if no residual depends on it; NaN if it is held, or at a bound
-    while residuals depend on it by the mean field (with recorded requests they always count as dependent). bound:
+    while residuals depend on it by the mean field (with recorded requests they always count as dependent), or if
+    observed delays decide it (delays.py). bound:
     `low`, `high` or None. data_share: the share in [0, 1] of its information from the data, not the prior. identified:
     data_share above IDENTIFIED, at no bound, and larger than its standard error. held: not searched. correlated: the
     correlations of its error with those of other constants, by `method.name`.
@@ -67,7 +68,9 @@ def certainties(problem: Problem, phi: np.ndarray) -> tuple[Certainty, ...]:
     scales = problem.scales(phi)
     names = [(f.name, c.name) for f in problem.program.functions for c in f.constants]
     held, near = np.isin(problem.position, problem.held), _NEAR * scales[0]
-    low, high = ~held & (phi <= problem.low + near), ~held & (phi >= problem.high - near)
+    delayed = np.isin(np.arange(phi.size), problem.delayed)
+    searched = ~held & ~delayed
+    low, high = searched & (phi <= problem.low + near), searched & (phi >= problem.high - near)
     at_bound = (low | high)[problem.free]
     inside, stuck = problem.free[~at_bound], problem.free[at_bound]
     errors, data_share = np.full(phi.size, np.nan), np.zeros(phi.size)
@@ -77,11 +80,12 @@ def certainties(problem: Problem, phi: np.ndarray) -> tuple[Certainty, ...]:
     if stuck.size and not any(problem.data.cells):
         _, slopes_ms = with_slopes(problem.machine, phi)
         errors[stuck[~slopes_ms[stuck].any(axis=(1, 2))]] = np.inf
+    data_share[delayed] = 1.0
     owners = list(zip(problem.position, problem.group_of, strict=True))
     rows = []
     for j, (position, group) in enumerate(owners):
         bound = "low" if low[j] else "high" if high[j] else None
-        identified = bound is None and data_share[j] > IDENTIFIED and errors[j] < abs(phi[j])
+        identified = bool(delayed[j]) or (bound is None and data_share[j] > IDENTIFIED and errors[j] < abs(phi[j]))
         correlated = {
             ".".join(names[other]): round(float(correlation[j, i]), 3)
             for i, (other, of) in enumerate(owners)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from archive.score import Errors
+from evaluator.fit.delays import delays_ms, with_delays
 from evaluator.fit.fit import ScopedFit, fit_scoped, fit_set, models_of, scoped
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
@@ -137,6 +138,7 @@ def calibrate(
         trust=trust,
         no_trust=no_trust,
         later=_errors_later(later, best, data),
+        delays=tuple(delays_ms(best.fit.problem, best.fit.phi).values()),
     )
 
 
@@ -237,7 +239,7 @@ def _tries(source: Source, problem: Problem, methods: Sequence[str], score: Scor
     calls = [WorkerCall(_fitted, (method,), parcel=data) for method in methods]
     waiting = [pool.submit(call, number) for number, call in enumerate(calls)]
     return tuple(
-        Try(method, replace(fit, problem=problem), errors, seconds)
+        Try(method, replace(fit, problem=with_delays(problem, fit.phi)), errors, seconds)
         for method, (fit, errors, seconds) in zip(methods, (task.result() for task in waiting), strict=True)
     )
 
@@ -251,7 +253,10 @@ def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet
     for (words, _), task in zip(starts, waiting, strict=True):
         if (ended := task.result()) and ended[0].loss < (1.0 - GAIN) * best.fit.loss:
             fit, errors, seconds = ended
-            best, words_of_best = Try(METHOD, replace(fit, problem=problem), errors, seconds), words
+            best, words_of_best = (
+                Try(METHOD, replace(fit, problem=with_delays(problem, fit.phi)), errors, seconds),
+                words,
+            )
     return best, words_of_best
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from archive.score import Errors
+from evaluator.fit.delays import Delays
 from evaluator.fit.fit import ScopedFit
 from evaluator.fit.loss import FitSet
 from evaluator.fit.uncertainty import Certainty
@@ -131,7 +132,7 @@ class Calibration:
     a simulation's. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust: what
     intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that the
     fit started from has some. later: errors on the parts of traces that were not fitted, `valid` and `test`, if they
-    were split by time.
+    were split by time. delays: those (predicted, observed) of each run that observed them.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Calibration:
     trust: Trust | None
     no_trust: str | None
     later: Mapping[str, tuple[Errors, ...]]
+    delays: tuple[tuple[Delays, Delays], ...]
 
     @property
     def program(self) -> str | None:
@@ -203,11 +205,16 @@ class Calibration:
             "worse_errors": [asdict(e) for e in self.worse_errors],
             "simulated": self.simulated,
             "later": {name: [r._asdict() for r in rows] for name, rows in self.later.items()},
+            "delays_ms": [{"predicted": a._asdict(), "observed": _finite(b)} for a, b in self.delays],
             "out": self.out,
             "ensemble": len(self.trust.ensemble) if self.trust else None,
             "no_intervals": self.no_trust,
             "warnings": list(dict.fromkeys(text for texts in self.warnings.values() for text in texts)),
         }
+
+
+def _finite(delays: Delays) -> JsonObject:
+    return {name: None if math.isnan(ms) else ms for name, ms in delays._asdict().items()}
 
 
 def save(

@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
+import numpy as np
+
 from archive.score import Errors
+from evaluator.fit.delays import Delays
 from evaluator.score import MEANS, summarise
 from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
 from evolve.calibrate.coefficients import has_coefficients
@@ -81,6 +84,10 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
     if result.left_out:
         prose(f"Not fitted: {_left_out(result.left_out, explain)}")
     left += say_once(result.warnings, lines=None if explain else LINES)
+    if result.delays:
+        prose(_delays(result.delays))
+    elif explain:
+        prose("No fitted run tells time in steps from time before and after: see Delays in docs/calibrate.md.")
     if result.no_trust:
         prose(f"Predictions of it have no intervals: {result.no_trust}.")
     if not explain:
@@ -90,6 +97,13 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
         prose(f"Caution: {text}.", "bold")
     if result.out:
         _suggest(result, result.out[0], file, bool(worse or cautions))
+
+
+def _delays(delays: Sequence[tuple[Delays, Delays]]) -> str:
+    """What a mean request spends outside of steps, in runs that observed it."""
+    ours, theirs = (np.nanmean(of, axis=0) for of in zip(*delays, strict=True))
+    before, after = (f"{a:.1f} ms (observed {b:.1f})" for a, b in zip(ours, theirs, strict=True))
+    return f"Outside of steps, in {counted(len(delays), 'run')} that observed it: before them {before}, after {after}."
 
 
 def _answer(result: Calibration) -> str:

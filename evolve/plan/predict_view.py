@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 
 from evaluator.intervals import LEVELS
-from evaluator.metrics import LATENCIES
+from evaluator.metrics import LATENCIES, present
 from evaluator.sensitivity import CONSTANT, DISAGREEMENT, HELD_OUT, PACE, Origin, TermShare
 from evolve.output.columns import Column, figures, integers, words, wrapped
 from evolve.output.printing import LINES, NAMED, ROWS, more, note, prose, say_once, show
@@ -20,14 +20,12 @@ from evolve.run.use import BEFORE, FITTED, NEW, PARTLY, UNKNOWN
 
 # What the first table shows of each latency: its mean, with the error, before the limits, and the others after them.
 PRINTED = {"e2e": ("mean", "p90", "p99"), "ttft": ("mean", "p90", "p99"), "itl": ("mean",)}
-# A part of the E2E: its name here, the predicted components that add up to it, and its name among the observed ones.
-E2E_PARTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("queueing", ("queueing",), "arrival_to_queue"),
-    ("waiting", ("waiting",), "waiting"),
-    ("prefill steps", ("prefill_steps",), "prefill_steps"),
-    ("decode steps", ("decode_steps",), "decode_steps"),
-    ("after the last step", ("per_token", "completion"), "after_finish"),
-    ("client", (), "client"),
+# A part of the E2E: its name here, and the predicted and the observed components that add up to it.
+E2E_PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("until scheduled", ("queueing", "waiting"), ("arrival_to_queue", "waiting")),
+    ("prefill steps", ("prefill_steps",), ("prefill_steps",)),
+    ("decode steps", ("decode_steps",), ("decode_steps",)),
+    ("after, client", ("per_token", "completion"), ("after_finish", "client")),
 )
 # Legends explain only what their table shows: by use, by class of held-out runs, by kind of origin.
 USES = {
@@ -53,9 +51,10 @@ NO_INTERVALS = (
     """No intervals: only the shipped champion, a run's champion after `{command}`, and fits of these have some."""
 )
 PARTS_LEGEND = """\
-Observed in request traces. queueing: arrival to queue. waiting: queued to first scheduled, and the gaps of preemptions;
-async scheduling stamps the start one cycle early, and prefill steps hold that cycle. after the last step: predicted are
-completion and the times per token. client: its E2E less the server's, of which nothing is predicted."""
+Observed in request traces. until scheduled: from arrival, with the gaps of preemptions; vLLM stamps QUEUED between two
+steps, so that no stamp tells the wait for a step from what comes before. after: completion and the times per token;
+client: its E2E less the server's. A fit puts a first token's way to the client before the steps: the host has no other
+place for it."""
 SINGLES_LEGEND = """\
 Requests of traces, one by one: mean and median absolute error in percent, Pearson's r of predicted and observed, and
 the errors of the p50, p90 and p99 over requests. By length: errors of the means, lengths in tokens."""
@@ -227,8 +226,10 @@ def _parts_table(experiments: Sequence[Forecast]) -> Table:
             continue
         cells = []
         for _, ours, theirs in E2E_PARTS:
-            predicted = sum(e.components[name] for name in ours) if ours else None
-            cells.append(f"{number(predicted, 1, signed=False)} / {number(getattr(observed, theirs), 1, signed=False)}")
+            predicted = sum(e.components[name] for name in ours)
+            known = present([getattr(observed, name) for name in theirs])
+            seen = number(sum(known) if known else None, 1, signed=False)
+            cells.append(f"{number(predicted, 1, signed=False)} / {seen}")
         rows.append([e.id, *cells, observed.requests])
     columns = [words("experiment"), figures("", *(name for name, _, _ in E2E_PARTS)), figures("d", "requests")]
     return Table.of("Parts of the mean E2E in ms, predicted / observed", columns, rows)
