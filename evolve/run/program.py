@@ -88,8 +88,8 @@ class Source:
 
 
 def _idle(program: Program) -> list[str]:
-    """A line for methods that no replay shows. blis-5 has them: its events that they move do nothing (blis-des-semantics
-    6), and the first is added to its reported scheduling delay. blis-4 has neither."""
+    """A line for methods that no replay shows. blis-5 has them: the events that they move do nothing, and the first is
+    added to its reported scheduling delay (blis-des-semantics 6). blis-4 has neither."""
     given = [name for name in ("scheduling_time", "preemption_time") if program.function(name)]
     if not given:
         return []
