@@ -66,6 +66,6 @@ def test_waiting_and_e2e_on_one_gpu_are_within_5_percent(tmp_path: Path, capsys:
 
 
 def test_on_two_gpus_without_nvlink_all_parts_are_short_alike(tmp_path: Path, capsys: Capsys) -> None:
-    """Asked for were 10 %. The all-reduces of this GPU over PCIe were never measured (docs/results.md)."""
+    """12 % too fast, and why is not known (docs/results.md, Stamps of the engine)."""
     errors = errors_pct(capsys, recorded(tmp_path, capsys, "Qwen/Qwen3-32B", 2))
     assert all(-16.0 < error < -8.0 for error in errors.values()), errors
