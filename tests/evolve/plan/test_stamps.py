@@ -52,7 +52,8 @@ def errors_pct(capsys: Capsys, data: Path) -> dict[str, float]:
     (found,) = as_json(capsys, "predict", "champion", "--experiments", data)["experiments"]
     ours: dict[str, Any] = found["components"]
     (experiment,) = load_experiments(data)
-    assert (theirs := experiment.components) is not None and theirs.requests == 300
+    theirs = experiment.components
+    assert theirs is not None and theirs.requests == 300
     names = ("waiting", "prefill_steps", "decode_steps")
     observed = {name: getattr(theirs, name) for name in names}
     pairs = {name: (ours[name], ms) for name, ms in observed.items()}
