@@ -164,7 +164,7 @@ def samples(home: Path, quick: bool = False, budget: int = 14, seed: int = 3) ->
     if not quick:
         found["show of a refused idea"] = [printed("show", refused, "--json")]
         found["fit --blend"] = [
-            printed("fit", "--blend", ROOT / "seeds" / "champion", "--top", "3", "--json"),
+            printed("fit", "--blend", ROOT / "seeds" / "champion", "--top", 3, "--max-operations", 200, "--json"),
             printed("fit", "--blend", ROOT / "seeds" / "champion", "--top", 2, "--out", home / "blend.py", "--json"),
         ]
     found["show --check"] = [
