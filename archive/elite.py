@@ -16,6 +16,7 @@ from simulator.language.parse import parse
 OLD_KEYS = {"joint": "mean_error", "transfer": "group_out", "sound": "consistent"}  # of releases up to 0.3
 SEED = "seed:"  # prefix of a starting program's name, its operator
 UNMEASURED = 1e3  # percent; stands in for a leave-group-out error that was not measured
+OBJECTIVES = 5  # of an elite
 
 
 @dataclass(frozen=True, slots=True)
