@@ -7,7 +7,7 @@ from itertools import compress
 
 import numpy as np
 
-from archive.elite import Elite
+from archive.elite import OBJECTIVES, Elite
 from archive.grid import Added, Grid
 from archive.pareto import point, relations
 
@@ -31,7 +31,7 @@ class Archive:
     _members: list[Elite] | None = field(default=None, init=False, repr=False, compare=False)  # None: to be collected
 
     def __post_init__(self) -> None:
-        self._points = np.reshape([point(e) for e in self.front], (-1, 5)).T.copy()
+        self._points = np.reshape([point(e) for e in self.front], (-1, 1 + OBJECTIVES)).T.copy()
 
     def add(self, elite: Elite) -> Added:
         """Offer an elite to its cell and to the front; NOT if neither keeps it."""

@@ -16,6 +16,7 @@ from simulator.language.parse import parse
 OLD_KEYS = {"joint": "mean_error", "transfer": "group_out", "sound": "consistent"}  # of releases up to 0.3
 SEED = "seed:"  # prefix of a starting program's name, its operator
 UNMEASURED = 1e3  # percent; stands in for a leave-group-out error that was not measured
+OBJECTIVES = 5  # of an elite
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,10 @@ class Elite:
         return UNMEASURED if self.group_out is None else self.group_out
 
     @property
-    def objectives(self) -> tuple[float, float, float, float]:
-        """(worst3, mean error, complexity, charged group-out), all to be minimised."""
-        return (self.score.worst3, self.score.mean_error, float(self.complexity), self.charged_group_out)
+    def objectives(self) -> tuple[float, float, float, float, float]:
+        """(worst3, mean error, complexity, charged group-out, error of the TTFT's p99), all to be minimised."""
+        s = self.score
+        return (s.worst3, s.mean_error, float(self.complexity), self.charged_group_out, s.ttft_p99 or 0.0)
 
     def above(self, other: Elite) -> tuple[float, float]:
         """(mean difference of the errors left out to another elite, its standard error); NaN without these."""
@@ -90,6 +92,8 @@ class Elite:
             if f.name == "score":
                 entry |= {name: getattr(self.score, name) for name in ("worst3", "mean_error", "e2e", "ttft", "itl")}
                 entry["rows"] = [list(row) for row in self.score.rows]
+                if self.score.ttft_p99 is not None:  # lines of older releases, and of data without any, have none
+                    entry["ttft_p99"] = self.score.ttft_p99
             elif f.name != "cells":
                 entry[f.name] = value
             elif value:  # lines of older releases have none
@@ -101,7 +105,9 @@ class Elite:
         """The elite of a JSON object; those of older releases have other names for some keys. Called by records."""
         k: _Kept = reader_of(_Kept)(renamed(raw, OLD_KEYS) if "joint" in raw else raw)
         new = tuple.__new__  # a long journal has millions of rows: this is the fastest way to make them
-        score = Score(tuple([new(Errors, row) for row in k.rows]), k.e2e, k.ttft, k.itl, k.mean_error, k.worst3)
+        score = Score(
+            tuple([new(Errors, row) for row in k.rows]), k.e2e, k.ttft, k.itl, k.mean_error, k.worst3, k.ttft_p99
+        )
         sizes, cells = (k.operations, k.constants, k.features), tuple(k.cells.items())
         return cls(k.id, k.key, k.text, *sizes, score, k.operator, k.parents, k.group_out, k.consistent, cells)
 
@@ -129,6 +135,7 @@ class _Kept:
     parents: tuple[int, ...]
     cells: Mapping[str, float] = stored(lacking={}, limits=_ERROR)
     group_out: float | None = stored(default=None, limits=_ERROR)
+    ttft_p99: float | None = stored(default=None, limits=_ERROR)
     consistent: bool = True
 
 

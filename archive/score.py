@@ -67,6 +67,7 @@ class Score:
     - worst3: the mean of the three largest E2E errors (the mean error without any E2E).
     - worst_e2e: the largest absolute E2E error of any experiment, NaN if E2E was never observed. It follows from
       `rows` and is kept because every choice of a champion asks for it.
+    - ttft_p99: the mean absolute error of the 99th percentile of TTFT over the replayed experiments that observed one.
     """
 
     rows: tuple[Errors, ...]
@@ -75,6 +76,7 @@ class Score:
     itl: float | None
     mean_error: float
     worst3: float
+    ttft_p99: float | None = None
     worst_e2e: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,10 +88,10 @@ class Score:
 
         >>> Score((Errors("chat", 1.23456789, None, 2.0),), 1.23456789, None, 2.0, 1.61728394, 1.23456789).rounded()
         Score(rows=(Errors(experiment='chat', e2e=1.23457, ttft=None, itl=2.0),), \
-e2e=1.23457, ttft=None, itl=2.0, mean_error=1.61728, worst3=1.23457)
+e2e=1.23457, ttft=None, itl=2.0, mean_error=1.61728, worst3=1.23457, ttft_p99=None)
         """
         rows = tuple(Errors(row.experiment, *map(rounded, row.figures)) for row in self.rows)
-        means = map(rounded, (self.e2e, self.ttft, self.itl, self.mean_error, self.worst3))
+        means = map(rounded, (self.e2e, self.ttft, self.itl, self.mean_error, self.worst3, self.ttft_p99))
         return Score(rows, *means)  # type: ignore[arg-type]
 
 

@@ -194,6 +194,18 @@ def run_means_ms(replay: Replay) -> tuple[float | None, float | None, float | No
     return e2e, ttft, float(itl_us.mean()) / 1e3 if len(itl_us) else None
 
 
+def ttft_p99_ms(replay: Replay) -> float | None:
+    """The 99th percentile of TTFT of the run in ms, as in `observe`; None if no request that counts completes."""
+    ttft_us = replay.ttft_us[replay.completed & (replay.requests.stage >= 0)]
+    if not ttft_us.size:
+        return None
+    place = 0.99 * (ttft_us.size - 1)
+    low = int(place)
+    high = min(low + 1, ttft_us.size - 1)
+    ordered = np.partition(ttft_us, (low, high))
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low])) / US_PER_MS
+
+
 def average(observations: Sequence[Observation]) -> Observation:
     """Each statistic averaged over arrival seeds; None if a seed has none."""
 

@@ -21,6 +21,7 @@ from evaluator.metrics import (
     queue_grows,
     run_means_ms,
     step_tokens,
+    ttft_p99_ms,
 )
 from evaluator.requests import Singles, singles
 from evaluator.throughput import NOTHING, Served, served
@@ -159,11 +160,21 @@ def error_rows_of(every: BoundAll, data: ScoreSet, *, stop_when_hostile: bool = 
 
     Raises HostileStep if `stop_when_hostile` and a step time lies outside [1, 10^10] us.
     """
-    rows = []
-    for replays, e in zip(_replays(every, data, stop_when_hostile), data.experiments, strict=True):
-        means_ms = [run_means_ms(r) for r in replays]
-        rows.append(_errors(e, [mean(values) for values in zip(*means_ms, strict=True)]))
-    return rows
+    replayed = zip(_replays(every, data, stop_when_hostile), data.experiments, strict=True)
+    return [_replayed_errors(e, replays) for replays, e in replayed]
+
+
+def _replayed_errors(experiment: Experiment, replays: Sequence[Replay]) -> Errors:
+    means_ms = [run_means_ms(r) for r in replays]
+    return _errors(experiment, [mean(values) for values in zip(*means_ms, strict=True)])
+
+
+def _ttft_p99_error(experiment: Experiment, replays: Sequence[Replay]) -> float | None:
+    """The signed error in percent of the TTFT's p99; None if none was observed."""
+    observed = experiment.observed.summary if experiment.observed else None
+    if observed is None or not observed.ttft_ms.p99:
+        return None
+    return error_pct(mean([ttft_p99_ms(r) for r in replays]), observed.ttft_ms.p99)
 
 
 def score(
@@ -174,7 +185,11 @@ def score(
     The means weigh runs by evaluator.cells. Each cell of runs in steps has a row of mean absolute errors.
 
     Raises HostileStep for a step time outside [1, 10^10] us, and NothingCompletes."""
-    rows = error_rows_of(data.deployments.bind(code, tuple(theta)), data, stop_when_hostile=True)
+    rows, tails = [], []
+    every = data.deployments.bind(code, tuple(theta))
+    for replays, e in zip(_replays(every, data, stop_when_hostile=True), data.experiments, strict=True):
+        rows.append(_replayed_errors(e, replays))
+        tails.append(_ttft_p99_error(e, replays))
     for row, e, loads in zip(rows, data.experiments, data.loads, strict=True):
         summary = e.observed.summary if e.observed else None
         if summary is not None and _lacking(row, summary):
@@ -182,15 +197,16 @@ def score(
             why = ALL_GIVE_UP if accepted else ALL_REFUSED
             raise NothingCompletes(f"no request of {e.id} completes: {why}")
     moe = {e.id: moe_weight for e in data.experiments if e.facts["is_moe"]}
+    ttft_p99 = mean_abs(tails)
     if not in_steps:
-        return summarise(rows, moe, run_weights(data.experiments))
+        return replace(summarise(rows, moe, run_weights(data.experiments)), ttft_p99=ttft_p99)
     weights = run_weights([*data.experiments, *(run.experiment for run in in_steps)])
-    every = summarise([*rows, *(run.errors for run in in_steps)], moe, weights)
+    whole = summarise([*rows, *(run.errors for run in in_steps)], moe, weights)
     cells: dict[str, list[Errors]] = {}
     for run in in_steps:
         cells.setdefault(cell_of(run.experiment), []).append(run.errors)
     of_cells = [_cell_row(f"{cell}, {len(errors)} runs", errors) for cell, errors in cells.items()]
-    return replace(every, rows=(*rows, *of_cells))
+    return replace(whole, rows=(*rows, *of_cells), ttft_p99=ttft_p99)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ def _metrics(elite: Elite, config: Config) -> dict[str, float]:
         "e2e": score.e2e,
         "ttft": score.ttft,
         "itl": score.itl,
+        "ttft_p99": score.ttft_p99,
         "operations": elite.operations,
         "features": elite.features,
         "features_in_grid": min(elite.features, 2 * config.search.feature_bins),

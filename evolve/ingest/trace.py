@@ -7,7 +7,7 @@ from __future__ import annotations
 import filecmp
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,8 @@ def write_table(trace: Trace, path: Path) -> None:
     if not counted.all() or not np.array_equal(r.stage, windows(r.arrival_us)):  # else a reader finds the same windows
         columns["stage"] = pa.array(r.stage)
     if recorded:
-        columns |= {name: pa.array(getattr(recorded, name), from_pandas=True) for name in ("e2e_ms", "ttft_ms")}
+        times = ((f.name, getattr(recorded, f.name)) for f in fields(recorded))
+        columns |= {name: pa.array(values, from_pandas=True) for name, values in times if values is not None}
     if r.chains:
         columns[HASHES] = pa.ListArray.from_arrays(pa.array(r.chains.first, pa.int32()), pa.array(r.chains.number))
         columns[HASH_TOKENS] = pa.array(np.full(len(r), r.chains.piece_len, np.int32))

@@ -71,7 +71,7 @@ class SearchSettings:
     patience: int = 50
     patience_gain: float = 0.005  # relative
     proposer: str = "offline"  # operators, language models (llm), or both under one bandit (mixed)
-    selection: str = "nsga2"  # ranks on the four objectives; lexicographic: worst3, ITL error, complexity
+    selection: str = "nsga2"  # ranks on the five objectives; lexicographic: worst3, ITL error, complexity
     islands: int = 4  # populations that evolve separately
     migrate_every: int = 10  # generations between migrations
     migrants: int = 2  # fittest elites that each island copies to the next one

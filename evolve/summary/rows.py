@@ -21,6 +21,7 @@ ELITES = (
     number("e2e_pct", "mean absolute error of the mean E2E over the fitted experiments", paper=True),
     number("ttft_pct", "the same of the mean TTFT", paper=True),
     number("itl_pct", "the same of the mean ITL", paper=True),
+    number("ttft_p99_pct", "the same of the p99 of TTFT over replayed experiments", paper=True),
     whole("operations", "number of operations"),
     whole("constants", "number of constants"),
     whole("features", "number of distinct fields that it reads"),
@@ -120,7 +121,7 @@ def elite_row(e: Elite) -> dict[str, object]:
     """The columns ELITES of an elite."""
     s = e.score
     errors = {"worst3": s.worst3, "mean_error": s.mean_error, "group_out": e.group_out}
-    errors |= {"e2e": s.e2e, "ttft": s.ttft, "itl": s.itl}
+    errors |= {"e2e": s.e2e, "ttft": s.ttft, "itl": s.itl, "ttft_p99": s.ttft_p99}
     sizes = ("operations", "constants", "features", "complexity")
     return {
         **{f"{name}_pct": value for name, value in errors.items()},

@@ -213,13 +213,13 @@ def front_table(elites: Sequence[Elite], title: str, best: Elite | None = None) 
 
     def cells(e: Elite) -> Row:
         s = e.score
-        errors = s.worst3, s.mean_error, e.group_out, s.e2e, s.ttft, s.itl
+        errors = s.worst3, s.mean_error, e.group_out, s.e2e, s.ttft, s.itl, s.ttft_p99
         size, style = f"{e.operations}+{e.constants}", "bold" if best and e.id == best.id else ""
         return row(e.id, *errors, size, e.consistent, e.operator, style=style)
 
     columns = [
         figures("d", "id"),
-        figures(".2f", "worst-3 E2E", "mean error", "group-out", "E2E", "TTFT", "ITL"),
+        figures(".2f", "worst-3 E2E", "mean error", "group-out", "E2E", "TTFT", "ITL", "TTFT p99"),
         figures("", "size"),
         words("consistent"),
         wrapped("from"),

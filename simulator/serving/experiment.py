@@ -28,7 +28,16 @@ from simulator.serving.engine import KV_CACHE_BYTES, Engine, unsplit_tokens
 from simulator.serving.facts import Facts
 from simulator.serving.gpu import DEFAULT_MFU, Mfu
 from simulator.serving.model import known_models
-from simulator.serving.observations import NOT_MEASURED, Components, Observation, Observed, doubts, filled, measured
+from simulator.serving.observations import (
+    NOT_MEASURED,
+    Components,
+    Observation,
+    Observed,
+    doubts,
+    filled,
+    measured,
+    stamped,
+)
 from simulator.serving.pools import DECODE, NODE, PREFILL, Pool, Pools
 from simulator.serving.spec import Spec
 from simulator.serving.trace import Trace
@@ -126,7 +135,7 @@ def deploy(spec: Spec) -> Experiment:
             *(_assumed(spec, engine) if observed is None else ()),
             *spec.notes,
         ),
-        components=spec.components,
+        components=spec.components or (stamped(workload.source) if isinstance(workload.source, Trace) else None),
         mfu=spec.gpu.mfu,
         weight_bits=served(model, engine, where).weight_bits,
         spec=spec,

@@ -187,6 +187,19 @@ def measured(trace: Trace, stages: int) -> Observed | None:
     return Observed(_figures(latencies[:, stage >= 0]), windows)
 
 
+def stamped(trace: Trace) -> Components | None:
+    """The parts of the E2E that the engine's stamps in a trace tell; None without any."""
+    times = trace.recorded
+    if times is None or times.scheduled_ms is None:
+        return None
+    parts = np.stack([times.scheduled_ms, times.ttft_ms - times.scheduled_ms, times.e2e_ms - times.ttft_ms])
+    known = parts[:, (trace.requests.stage >= 0) & ~np.isnan(parts).any(axis=0)]
+    if not known.size:
+        return None
+    waiting, prefill, decode = map(float, known.mean(axis=1))
+    return Components(waiting=waiting, prefill_steps=prefill, decode_steps=decode, requests=known.shape[1])
+
+
 def _figures(latencies: np.ndarray) -> Observation:
     """The figures of requests with these latencies (trace.latencies_ms). Those with neither E2E nor TTFT failed."""
     known = ~np.isnan(latencies)

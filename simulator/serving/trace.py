@@ -61,14 +61,19 @@ class Requests:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The latencies of the requests of a trace, one row each: float64, NaN where unknown."""
+    """The latencies of the requests of a trace, one row each: float64, NaN where unknown.
+
+    scheduled_ms: from a request's arrival until the engine scheduled it first, by the engine's stamps.
+    """
 
     e2e_ms: np.ndarray
     ttft_ms: np.ndarray
+    scheduled_ms: np.ndarray | None = None
 
     def of(self, rows: np.ndarray) -> Recorded:
         """Those of these rows, in their order."""
-        return Recorded(self.e2e_ms[rows], self.ttft_ms[rows])
+        scheduled = None if self.scheduled_ms is None else self.scheduled_ms[rows]
+        return Recorded(self.e2e_ms[rows], self.ttft_ms[rows], scheduled)
 
 
 def latencies_ms(requests: Requests, e2e_ms: np.ndarray, ttft_ms: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from elites import dominates, elite
 
 from archive.archive import Archive
 from archive.champion import Rule, champion, contenders, within
-from archive.elite import Elite
+from archive.elite import OBJECTIVES, Elite
 from archive.grid import Added, Grid
 from archive.pareto import fitness, fronts
 from archive.population import Island, Population
@@ -137,7 +137,7 @@ def test_fronts_are_those_of_deap() -> None:
 
 
 class _Fitness(base.Fitness):  # type: ignore[misc]
-    weights = (-1.0,) * 4
+    weights = (-1.0,) * OBJECTIVES
 
 
 class _Row:

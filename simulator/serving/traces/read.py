@@ -8,6 +8,7 @@ from dataclasses import replace
 from errno import ENOENT
 from functools import cache, partial
 from hashlib import file_digest, sha256
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -220,14 +221,18 @@ def _chains(rows: Rows, kept: np.ndarray, inputs: np.ndarray, path: Path) -> Cha
 
 def _recorded(optional: Callable[[str, float, float, str], np.ndarray], place: Callable[[int], str]) -> Recorded | None:
     """The latencies of the requests; None if the file has none. `place(i)` names request i."""
-    e2e, ttft = (optional(name, 0, limits.MOST_MS, "milliseconds") for name in ("e2e_ms", "ttft_ms"))
+    names = ("scheduled_ms", "ttft_ms", "e2e_ms")
     failed = optional("completed", 0, 1, "whole numbers") == 0
-    e2e, ttft = np.where(failed, np.nan, e2e), np.where(failed, np.nan, ttft)
-    if (later := ttft > e2e).any():
-        i = int(later.argmax())
-        text = f"ttft_ms is {ttft[i]:.15g}, above e2e_ms, {e2e[i]:.15g}: check both and their unit"
-        raise InputError(f"{place(i)}: {text}")
-    return None if np.isnan(e2e).all() and np.isnan(ttft).all() else Recorded(e2e, ttft)
+    every = [np.where(failed, np.nan, optional(name, 0, limits.MOST_MS, "milliseconds")) for name in names]
+    for (name, sooner), (other, later) in pairwise(zip(names, every, strict=True)):
+        if (wrong := sooner > later).any():
+            i = int(wrong.argmax())
+            text = f"{name} is {sooner[i]:.15g}, above {other}, {later[i]:.15g}: check both and their unit"
+            raise InputError(f"{place(i)}: {text}")
+    scheduled, ttft, e2e = every
+    if np.isnan(e2e).all() and np.isnan(ttft).all():
+        return None
+    return Recorded(e2e, ttft, None if np.isnan(scheduled).all() else scheduled)
 
 
 def _notes(rows: Rows, kept: np.ndarray, name: str) -> tuple[str, ...]:
