@@ -211,15 +211,17 @@ def front_table(elites: Sequence[Elite], title: str, best: Elite | None = None) 
     """A row per program of a Pareto front: objectives, mean errors, size, and the operator that made it; bold for the
     champion, if `best` is one of them."""
 
+    tails = ["TTFT p99"] if any(e.score.ttft_p99 is not None for e in elites) else []
+
     def cells(e: Elite) -> Row:
         s = e.score
-        errors = s.worst3, s.mean_error, e.group_out, s.e2e, s.ttft, s.itl, s.ttft_p99
+        errors = s.worst3, s.mean_error, e.group_out, s.e2e, s.ttft, s.itl, *([s.ttft_p99] if tails else [])
         size, style = f"{e.operations}+{e.constants}", "bold" if best and e.id == best.id else ""
         return row(e.id, *errors, size, e.consistent, e.operator, style=style)
 
     columns = [
         figures("d", "id"),
-        figures(".2f", "worst-3 E2E", "mean error", "group-out", "E2E", "TTFT", "ITL", "TTFT p99"),
+        figures(".2f", "worst-3 E2E", "mean error", "group-out", "E2E", "TTFT", "ITL", *tails),
         figures("", "size"),
         words("consistent"),
         wrapped("from"),
