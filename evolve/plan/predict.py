@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from evaluator.acceptance import with_acceptance
 from evaluator.baselines import datasheet
 from evaluator.intervals import Disagreement, able, disagreements, scales
 from evaluator.score import Prediction, errors, predictions, score_set, summarise
@@ -37,6 +38,7 @@ def predict(
     """Replay every experiment under every arrival seed. wholes: the experiments that these are parts of, if they are
     parts: one that was fitted was fitted with all its parts."""
     program = source.complete
+    experiments = [with_acceptance(program, e, seeds) for e in experiments]
     ours = predictions(program, score_set(experiments, seeds), of_requests=True)
     bounds = predictions(datasheet(), score_set(experiments, seeds[:1]))
     total = summarise([errors(p, e) for p, e in zip(ours, experiments, strict=True)])

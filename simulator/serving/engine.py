@@ -253,7 +253,8 @@ class Engine:
     )
     speculative_acceptance: float | None = setting(
         None,
-        "accepted share of the drafted tokens, vLLM's draft acceptance rate; has to be given",
+        "accepted share of the drafted tokens, vLLM's draft acceptance rate; has to be given, or an E2E measured with "
+        "it, from which `evolve predict` finds it",
         "share",
         "a decode emits 1 + acceptance x K tokens in a step on average",
         least=0,

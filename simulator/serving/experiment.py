@@ -40,6 +40,7 @@ from simulator.serving.observations import (
 )
 from simulator.serving.pools import DECODE, NODE, PREFILL, Pool, Pools
 from simulator.serving.spec import Spec
+from simulator.serving.speculation import check_acceptance
 from simulator.serving.trace import Trace
 from simulator.serving.workload import Profile, Workload, gaps_of, longest_request, offered_requests, prompt_lengths
 from simulator.serving.workload_entry import check_size
@@ -119,6 +120,8 @@ def deploy(spec: Spec) -> Experiment:
     observed = filled(spec.observed, workload) if spec.observed else None
     if spec.observed is None and isinstance(workload.source, Trace):
         observed = measured(workload.source, len(workload.stages))
+    if observed is None or observed.summary is None:
+        check_acceptance(engine, where)
     return Experiment(
         id=spec.id,
         model=model.name,

@@ -13,6 +13,7 @@ from simulator.common.streams import stream
 from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.requests import THINKING, requests
+from simulator.serving.speculation import check_acceptance
 from simulator.serving.trace import Chains, Requests
 from simulator.serving.workload import DUE, HOST, phases
 
@@ -306,6 +307,7 @@ def tier_limits(engine: Engine, facts: Mapping[str, float]) -> TierLimits | None
 def limits_of(experiment: Experiment, host_rules: bool = False) -> EngineLimits:
     """The limits of the experiment's engine, the same ones for any load; `host_rules`: the host composes every step as
     it begins, and so do the instances of pools here."""
+    check_acceptance(experiment.engine, f"experiment {experiment.id!r}")
     return _limits(experiment.engine, experiment.facts, host_rules or experiment.pools is not None)
 
 

@@ -80,10 +80,25 @@ def _settings(c: Section) -> JsonObject:
     return settings
 
 
+def lacks_acceptance(engine: Engine) -> bool:
+    """True if nobody said how many of the drafted tokens are accepted."""
+    return engine.num_speculative_tokens > 0 and engine.speculative_acceptance is None
+
+
+def check_acceptance(engine: Engine, where: str) -> None:
+    """Raises InputError, which begins with `where`, if the acceptance of drafts is not given."""
+    if lacks_acceptance(engine):
+        raise InputError(
+            f"{where}: cannot predict speculative decoding: how many drafted tokens are accepted depends on the texts. "
+            "Give engine.speculative_acceptance, vLLM's draft acceptance rate; `evolve predict` finds it from a "
+            "measured E2E."
+        )
+
+
 def drafted(model: Model, served: Architecture, engine: Engine, where: str) -> Draft | None:
     """The draft of an engine; None without speculative decoding. `served`: the model's architecture in the engine.
 
-    Raises InputError, which begins with `where`, for what no engine drafts with, and where no acceptance is given.
+    Raises InputError, which begins with `where`, for what no engine drafts with.
     """
     e, method, tokens = Section(where, "engine", {}), engine.speculative_method, engine.num_speculative_tokens
     if not tokens:
@@ -93,11 +108,6 @@ def drafted(model: Model, served: Architecture, engine: Engine, where: str) -> D
         return None
     if method is None:
         raise e.error("speculative_method", "is missing", f"give one of {', '.join(METHODS)}")
-    if engine.speculative_acceptance is None:
-        raise InputError(
-            f"{where}: cannot predict speculative decoding: how many drafted tokens are accepted depends on the texts. "
-            "Give engine.speculative_acceptance, vLLM's draft acceptance rate."
-        )
     if (method == DRAFT_MODEL) != (engine.draft_model is not None):
         problem = "is missing" if engine.draft_model is None else f"is given, and {method} drafts"
         raise e.error("draft_model", problem, "give a known model with speculative_method: draft_model alone")
