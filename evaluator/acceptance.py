@@ -43,13 +43,16 @@ def with_acceptance(program: Program, experiment: Experiment, seeds: Sequence[in
 
     ends = beyond(0.0), beyond(1.0)
     if ends[0] <= 0.0:
-        share, how = 0.0, "even so the program is too fast"
+        share, how = 0.0, f"even so the program is faster than the measured {name}: check the drafts and units"
     elif ends[1] >= 0.0:
-        share, how = 1.0, "even so the program is too slow"
+        share, how = 1.0, f"even so the program is slower than the measured {name}: check the drafts and units"
     else:
-        share, how = float(scipy.optimize.brentq(beyond, 0.0, 1.0, xtol=EXACT)), f"the measured {name} asks for it"
+        share, how = (
+            float(scipy.optimize.brentq(beyond, 0.0, 1.0, xtol=EXACT)),
+            f"taken from the measured {name}, whose error so says nothing",
+        )
     found = at(experiment, round(share, 3))
-    return replace(found, notes=(f"speculative_acceptance {share:.2f}: {how}, as none is given", *found.notes))
+    return replace(found, notes=(f"speculative_acceptance {share:.2f}, as none is given: {how}", *found.notes))
 
 
 def at(experiment: Experiment, share: float) -> Experiment:

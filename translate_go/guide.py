@@ -46,7 +46,15 @@ def integration(plan: EmitPlan, again: str, cautions: Sequence[str], accuracy: S
     elif target.main and len(plan.deployments) > 1:
         parts.append(_paragraph(fill(_TEXT["no_into"], count=len(plan.deployments))))
     parts.append(fill(_TEXT["head"], copied=f"{', '.join(files)} and `{name.file('test')}`"))
-    parts += [*_choice(plan), *_settings(plan), *_trees(plan), *_left_out(plan), *steps(plan), *_library(plan)]
+    parts += [
+        *_choice(plan),
+        *_settings(plan),
+        *_trees(plan),
+        *_ahead(plan),
+        *_left_out(plan),
+        *steps(plan),
+        *_library(plan),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -113,6 +121,18 @@ def _trees(plan: EmitPlan) -> list[str]:
     if forest is None:
         return []
     return [_paragraph(plan.name.fill(_TEXT["trees"], file=plan.name.file("trees"), count=len(forest.trees)))]
+
+
+def _ahead(plan: EmitPlan) -> list[str]:
+    """The paragraph on the step that a request misses, if the time before the queue has a reference step for it."""
+    if not plan.reference:
+        return []
+    text = (
+        "With asynchronous scheduling vLLM composes a step as the one before begins, and the host composes it as it "
+        "begins. So the time before the queue has a reference step, where that is on. On an idle engine TTFT is a step "
+        "too long."
+    )
+    return [_paragraph(text)]
 
 
 def _left_out(plan: EmitPlan) -> list[str]:

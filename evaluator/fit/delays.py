@@ -42,7 +42,8 @@ def observed_delays(experiment: Experiment) -> Delays:
     e2e, ttft, prefill, decode = (
         np.nan if x is None else x for x in (summary.e2e_ms.mean, summary.ttft_ms.mean, c.prefill_steps, c.decode_steps)
     )
-    return Delays(ttft - prefill, max(e2e - ttft - decode, 0.0))
+    seen = c.after_finish is not None or c.client is not None  # else the last step's end is the last thing known
+    return Delays(ttft - prefill, max(e2e - ttft - decode, 0.0) if seen else np.nan)
 
 
 def delays_ms(problem: Problem, phi: np.ndarray) -> dict[int, tuple[Delays, Delays]]:

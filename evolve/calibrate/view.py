@@ -101,9 +101,14 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
 
 def _delays(delays: Sequence[tuple[Delays, Delays]]) -> str:
     """What a mean request spends outside of steps, in runs that observed it."""
-    ours, theirs = (np.nanmean(of, axis=0) for of in zip(*delays, strict=True))
-    before, after = (f"{a:.1f} ms (observed {b:.1f})" for a, b in zip(ours, theirs, strict=True))
-    return f"Outside of steps, in {counted(len(delays), 'run')} that observed it: before them {before}, after {after}."
+    every = np.array(delays)  # runs, predicted and observed, before and after
+    known = ~np.isnan(every[:, 1]).all(axis=0)
+    ours, theirs = np.full((2, 2), np.nan)
+    ours[known], theirs[known] = np.nanmean(every[:, :, known], axis=0)
+    kinds = zip(("before", "after"), ours, theirs, strict=True)
+    said = [f"{name} them {a:.1f} ms (observed {b:.1f})" for name, a, b in kinds if not np.isnan(b)]
+    runs = f"Outside of steps, in {counted(len(delays), 'run')} that observed it: {', '.join(said)}"
+    return f"{runs}; `evolve predict --explain` compares the steps."
 
 
 def _answer(result: Calibration) -> str:

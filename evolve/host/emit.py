@@ -245,7 +245,9 @@ def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
         "the host counts the accepted tokens of a decode against the budget of a step, not all that it verifies, and a "
         "case for it holds no drafts"
     )
+    offload = "the Go says nothing of KV offload: the host has a tier of its own, which its flags set"
     return (
+        *(f"{e.id}: {offload}" for e in experiments if e.engine.kv_offloading_size),
         *(f"{e.id}: {drafts}" for e in experiments if e.engine.num_speculative_tokens),
         *(f"{e.id}: {whole}" for e in experiments if not e.engine.chunked_prefill),
         *(f"{e.id}: {ranks}" for e in experiments if e.engine.data_parallel > 1),

@@ -119,6 +119,8 @@ def _with_intervals(
     """The forecast with the intervals that held-out errors and the disagreement of near-optimal programs give it."""
     if forecast.summary.predicted is None:
         return forecast
+    if e.pools:
+        return replace(forecast, warnings=(*forecast.warnings, "no interval: no run of separate pools was measured"))
     which = class_of(trust, record, e, prediction, doubt)
     by_figure = scales(trust.residuals(which, e.workload.closed))
     wide = widened(record, e, source.complete, prediction, doubt)

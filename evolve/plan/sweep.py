@@ -85,10 +85,10 @@ class _Deployment:
         where = setting.label(self.built.id, axes.others if level is None else (*axes.others, axes.load))
         try:
             e = self.under(question, setting, where)
-        except InputError as error:
+            loads = (load_of(e, seed) for seed in seeds_of(e.workload, question.seeds))
+            replays = replay_all(loads, self.bound, steps)
+        except InputError as error:  # also of a decode pool that requests which wait fill
             return SweepRow(setting, impossible=str(error))
-        loads = (load_of(e, seed) for seed in seeds_of(e.workload, question.seeds))
-        replays = replay_all(loads, self.bound, steps)
         figures = figures_of(question.source.record, e, replays, question.limits)
         if question.load_rps and (late := too_late(figures.prediction)):  # a replica would have more to do
             return SweepRow(setting, impossible=f"{where}: {late[0]}")
@@ -99,7 +99,7 @@ class _Deployment:
         """The row, `likely` if everything holds at the upper ends of the 80 % intervals and for 80 % of the arrival
         seeds alone, and no queue grows for 80 % of the ensemble; as it is without intervals."""
         f, trust, record = row.figures, question.trust, question.source.record
-        if f is None or trust is None or record is None:
+        if f is None or trust is None or record is None or self.built.pools:  # pools were never measured
             return row
         e = self.under(question, row.setting, self.built.id)
         [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])

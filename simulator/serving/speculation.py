@@ -90,8 +90,8 @@ def check_acceptance(engine: Engine, where: str) -> None:
     if lacks_acceptance(engine):
         raise InputError(
             f"{where}: cannot predict speculative decoding: how many drafted tokens are accepted depends on the texts. "
-            "Give engine.speculative_acceptance, vLLM's draft acceptance rate; `evolve predict` finds it from a "
-            "measured E2E."
+            "Give engine.speculative_acceptance, vLLM's draft acceptance rate, or to a plain `evolve predict` the E2E "
+            "that was measured with it."
         )
 
 
