@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -10,10 +11,9 @@ def worker_pids(parent: int | None = None) -> list[int]:
     """The ids of the worker processes that this process, or another one, has started."""
     found = []
     for task in Path(f"/proc/{parent or os.getpid()}/task").glob("*/children"):
-        for pid in task.read_text().split():
-            try:
-                if b"evolve.search.pool.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-            except OSError:
-                continue  # it has just ended
+        with suppress(OSError):  # a thread that has just ended
+            for pid in task.read_text().split():
+                with suppress(OSError):  # a process that has just ended
+                    if b"evolve.search.pool.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        found.append(int(pid))
     return found
