@@ -38,7 +38,7 @@ def with_acceptance(program: Program, experiment: Experiment, seeds: Sequence[in
 
     def beyond(share: float) -> float:
         """The predicted less the measured latency: it falls with the share."""
-        (found,) = predictions(program, score_set([at(experiment, share)], seeds))
+        (found,) = predictions(program, score_set([_at(experiment, share)], seeds))
         return latency_ms(found.predicted.summary) - measured
 
     ends = beyond(0.0), beyond(1.0)
@@ -47,14 +47,12 @@ def with_acceptance(program: Program, experiment: Experiment, seeds: Sequence[in
     elif ends[1] >= 0.0:
         share, how = 1.0, f"even so the program is slower than the measured {name}: check the drafts and units"
     else:
-        share, how = (
-            float(scipy.optimize.brentq(beyond, 0.0, 1.0, xtol=EXACT)),
-            f"taken from the measured {name}, whose error so says nothing",
-        )
-    found = at(experiment, round(share, 3))
+        share = float(scipy.optimize.brentq(beyond, 0.0, 1.0, xtol=EXACT))
+        how = f"taken from the measured {name}, whose error so says nothing"
+    found = _at(experiment, round(share, 3))
     return replace(found, notes=(f"speculative_acceptance {share:.2f}, as none is given: {how}", *found.notes))
 
 
-def at(experiment: Experiment, share: float) -> Experiment:
+def _at(experiment: Experiment, share: float) -> Experiment:
     """The experiment with this acceptance."""
     return replace(experiment, engine=replace(experiment.engine, speculative_acceptance=share))

@@ -199,11 +199,7 @@ def ttft_p99_ms(replay: Replay) -> float | None:
     ttft_us = replay.ttft_us[replay.completed & (replay.requests.stage >= 0)]
     if not ttft_us.size:
         return None
-    place = 0.99 * (ttft_us.size - 1)
-    low = int(place)
-    high = min(low + 1, ttft_us.size - 1)
-    ordered = np.partition(ttft_us, (low, high))
-    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low])) / US_PER_MS
+    return float(np.percentile(ttft_us, 99)) / US_PER_MS
 
 
 def average(observations: Sequence[Observation]) -> Observation:

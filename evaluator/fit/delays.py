@@ -9,47 +9,26 @@ the others. A first token's way to the client counts as before its steps: the ho
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy
 
+from evaluator.fit.loss import Delays
 from evaluator.fit.problem import SMALL, Problem
 from evaluator.metrics import components_ms
+from simulator.clock.bind import BoundAll
 from simulator.language.ir import OVERHEADS
-from simulator.serving.experiment import Experiment
 
 DELAYS = ("queueing_time", *OVERHEADS)
 SHOWN = 1e-6  # relative change of a delay by a constant's size, above which the delay decides it
-PRIOR = (
-    1e-4  # relative error that a constant's size away from its start counts as: it decides what no delay tells apart
-)
+PRIOR = 1e-4  # relative error that stands for a size away from the start: it decides what no delay tells apart
 LEAST_MS = 0.1  # of a delay: errors of smaller ones count relative to it
-
-
-class Delays(NamedTuple):
-    """Mean times in ms of a run's requests; NaN where not observed."""
-
-    before: float  # of the TTFT, outside of steps: the wait for a step included
-    after: float  # of the E2E after the first token, outside of steps
-
-
-def observed_delays(experiment: Experiment) -> Delays:
-    """The delays of a run by its latencies and the parts of its E2E that were observed."""
-    c, summary = experiment.components, experiment.observed.summary if experiment.observed else None
-    if c is None or summary is None:
-        return Delays(np.nan, np.nan)
-    e2e, ttft, prefill, decode = (
-        np.nan if x is None else x for x in (summary.e2e_ms.mean, summary.ttft_ms.mean, c.prefill_steps, c.decode_steps)
-    )
-    seen = c.after_finish is not None or c.client is not None  # else the last step's end is the last thing known
-    return Delays(ttft - prefill, max(e2e - ttft - decode, 0.0) if seen else np.nan)
 
 
 def delays_ms(problem: Problem, phi: np.ndarray) -> dict[int, tuple[Delays, Delays]]:
     """The (predicted, observed) delays of every experiment that observed one, by its position. Replays these."""
     found = {}
-    for i, observed in _observed(problem).items():
+    for i, observed in problem.data.delays.items():
         parts = components_ms(problem.replay_of(phi, i, allow_hostile=True))
         token = parts["per_token"] + parts["completion"]
         found[i] = Delays(parts["queueing"] + parts["waiting"], token), observed
@@ -61,10 +40,11 @@ def with_delays(problem: Problem, phi: np.ndarray) -> Problem:
 
     phi: float64[phi], the other constants: a replay at these shows how long requests wait for a step.
     """
-    names = [f.name for f in problem.program.functions for _ in f.constants]
-    own = np.isin(np.array(names)[problem.position], DELAYS) if names else np.zeros(0, dtype=bool)
-    free = problem.free[own[problem.free]]
-    if not _observed(problem) or not free.size:
+    if not problem.data.delays:  # most data observe none, and every candidate of a search comes by
+        return problem
+    names = np.array([f.name for f in problem.program.functions for _ in f.constants])
+    free = problem.free[np.isin(names[problem.position[problem.free]], DELAYS)]
+    if not free.size:
         return problem
     known = delays_ms(problem, phi)
     observed = np.array([of for _, of in known.values()])
@@ -95,11 +75,6 @@ def with_delays(problem: Problem, phi: np.ndarray) -> Problem:
     return replace(problem, start=start, low=low, high=high, origin=origin, delayed=tuple(decided.tolist()))
 
 
-def _observed(problem: Problem) -> dict[int, Delays]:
-    every = ((i, observed_delays(e)) for i, e in enumerate(problem.data.experiments))
-    return {i: delays for i, delays in every if not np.isnan(delays).all()}
-
-
 def _constant_parts(problem: Problem, phi: np.ndarray, experiments: list[int]) -> np.ndarray:
     """float64[experiments, 2]: the mean time in ms of a request by queueing_time, and by the times at its end."""
     rows = []
@@ -107,7 +82,7 @@ def _constant_parts(problem: Problem, phi: np.ndarray, experiments: list[int]) -
         bound, load = problem.bound_of(phi, i), problem.data.loads[i]
         lengths, which = load.lengths
         counts = np.bincount(which, minlength=len(lengths))
-        queueing_us = [bound.queueing_us(n) for n in lengths.tolist()]
+        (queueing_us,) = BoundAll(bound.code, bound.values[np.newaxis]).queueing_us(lengths)
         tokens = float(load.requests.output_len.mean())
         after_us = bound.output_token_us() * tokens + bound.completion_us()
         rows.append([counts @ queueing_us / counts.sum(), after_us])

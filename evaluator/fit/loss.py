@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,6 +47,25 @@ class Cells:
     noise: np.ndarray
 
 
+class Delays(NamedTuple):
+    """Mean times in ms of a run's requests; NaN where not observed."""
+
+    before: float  # of the TTFT, outside of steps: the wait for a step included
+    after: float  # of the E2E after the first token, outside of steps
+
+
+def observed_delays(experiment: Experiment) -> Delays:
+    """The delays of a run by its latencies and the parts of its E2E that were observed."""
+    c, summary = experiment.components, experiment.observed.summary if experiment.observed else None
+    if c is None or summary is None:
+        return Delays(np.nan, np.nan)
+    e2e, ttft, prefill, decode = (
+        np.nan if x is None else x for x in (summary.e2e_ms.mean, summary.ttft_ms.mean, c.prefill_steps, c.decode_steps)
+    )
+    seen = c.after_finish is not None or c.client is not None  # else the last step's end is the last thing known
+    return Delays(ttft - prefill, max(e2e - ttft - decode, 0.0) if seen else np.nan)
+
+
 @dataclass(frozen=True)
 class FitSet:
     """Experiments prepared for fitting: their load stages, and the loads of the correcting replays.
@@ -69,6 +89,12 @@ class FitSet:
     def run_weights(self) -> np.ndarray:
         """float64[experiments]: see evaluator.cells."""
         return run_weights(self.experiments)
+
+    @cached_property
+    def delays(self) -> dict[int, Delays]:
+        """What was observed of delays outside of steps, by position of the experiment; none without any."""
+        every = enumerate(map(observed_delays, self.experiments))
+        return {i: delays for i, delays in every if not np.isnan(delays).all()}
 
     @cached_property
     def deployments(self) -> Deployments:

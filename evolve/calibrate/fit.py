@@ -253,10 +253,8 @@ def _from_elsewhere(source: Source, problem: Problem, best: Try, score: ScoreSet
     for (words, _), task in zip(starts, waiting, strict=True):
         if (ended := task.result()) and ended[0].loss < (1.0 - GAIN) * best.fit.loss:
             fit, errors, seconds = ended
-            best, words_of_best = (
-                Try(METHOD, replace(fit, problem=with_delays(problem, fit.phi)), errors, seconds),
-                words,
-            )
+            fit = replace(fit, problem=with_delays(problem, fit.phi))
+            best, words_of_best = Try(METHOD, fit, errors, seconds), words
     return best, words_of_best
 
 

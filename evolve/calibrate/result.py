@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from archive.score import Errors
-from evaluator.fit.delays import Delays
 from evaluator.fit.fit import ScopedFit
-from evaluator.fit.loss import FitSet
+from evaluator.fit.loss import Delays, FitSet
 from evaluator.fit.uncertainty import Certainty
 from evaluator.judge.physics import consistent
 from evaluator.score import MEANS, SCORE_SEEDS, summarise

@@ -11,7 +11,7 @@ from statistics import mean, median
 import numpy as np
 
 from archive.score import Errors
-from evaluator.fit.delays import Delays
+from evaluator.fit.loss import Delays
 from evaluator.score import MEANS, summarise
 from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
 from evolve.calibrate.coefficients import has_coefficients

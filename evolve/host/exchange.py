@@ -119,13 +119,11 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
     if not lost and not tier:
         return exported
     (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
-    cause = "TraceV2 has one prefix per request"
+    causes = ["TraceV2 has one prefix per request"] if lost else []
     if tier:
-        cause = "the case has no KV offload, which the host replays by other rules: its loads take no time"
-        if lost:
-            cause = f"TraceV2 has one prefix per request, and {cause}"
+        causes.append("the case has no KV offload, which the host replays by other rules: its loads take no time")
     text = (
-        f"{experiment.id}: {cause}. {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"{experiment.id}: {', and '.join(causes)}. {hits_left:.1f} % of the prompts' KV blocks are cached "
         f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
     )
     return replace(exported, warnings=(*exported.warnings, text))

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulator.clock.batch import key_of, let_go
+from simulator.clock.batch import key_of, let_go, seat
 from simulator.clock.blocks import FREE, HITS, KEY, MISSES, claim, name, take
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER, TierLimits
@@ -255,9 +255,7 @@ def consult(q, rules, w, c, s, r, cached, idle, now):  # type: ignore[no-untyped
         return LATER
     if found + idle > c.counts[FREE]:
         return NO_ROOM
-    s.slots -= 1
-    i = w.free_slots[s.slots]
-    s.top = max(s.top, i + 1)
+    i = seat(w, s)
     ts.load_us = max(ts.load_us, now) + lasts(t, found)
     w.who[i], w.held[i], t.slot[r], t.done_us[i] = r, cached + found, i, ts.load_us
     row = w.table[i]

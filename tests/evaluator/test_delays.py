@@ -12,8 +12,9 @@ from trace_engine import simulate
 from trace_files import write
 from trace_records import MODEL, TINY
 
-from evaluator.fit.delays import delays_ms, observed_delays, with_delays
+from evaluator.fit.delays import delays_ms, with_delays
 from evaluator.fit.fit import ScopedFit, fit_scoped, fit_set
+from evaluator.fit.loss import observed_delays
 from evaluator.fit.problem import problem_of
 from evaluator.metrics import components_ms
 from evolve.ingest.batch import ingest
