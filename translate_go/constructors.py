@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from simulator.clock.bind import REFERENCE_DECODES
 from simulator.schema import CURVES
 from translate_go.deployment import Deployment, least
-from translate_go.naming import clean, comment, curve_name, digits, fact, indented, quoted
+from translate_go.naming import clean, columns, comment, curve_name, digits, fact, indented, quoted
 from translate_go.table import deployment_literal, deployment_variable, name_check
 from translate_go.target import EmitPlan
 from translate_go.templates import sections
@@ -23,18 +23,24 @@ def options_literal(plan: EmitPlan, facts: Mapping[str, float], package: str = "
 
 def constructors(plan: EmitPlan) -> list[str]:
     """The constructor for any deployment, those of the named ones, and the factory if it is clear which to make."""
+    return [*_constructors(plan), *_warnings(plan)]
+
+
+def _constructors(plan: EmitPlan) -> list[str]:
     new = f"New{plan.name.exported}"
     parts = [_constructor(plan)]
     if not plan.reads_deployment:
         return [*parts, _factory(plan, f"{new}({_arguments(plan)})", _TEXT["about_baked"], "_")]
     if plan.host:
         factory = _factory(plan, f"{new}ForHost(hw, options)", _TEXT["about_for_host"])
-        return [*parts, plan.name.fill(_TEXT["for_host"]), factory]
+        warn = f"{plan.name.fill(_TEXT['warn_host'])}\n" if plan.warns else ""
+        return [*parts, plan.name.fill(_TEXT["for_host"], warn=warn), factory]
     if plan.many:
         key = 'fmt.Sprintf("%s/%s/tp%d", hw.Model, hw.GPU, hw.TP)'
         call = f"{new}For({_arguments(plan, key)})"
         parameters, arguments = _parameters(plan, "name string"), _arguments(plan, "d")
-        lookup = plan.name.fill(_TEXT["by_name"], parameters=parameters, arguments=arguments)
+        warn = f"{plan.name.fill(_TEXT['warn_named'])}\n" if plan.warned else ""
+        lookup = plan.name.fill(_TEXT["by_name"], parameters=parameters, arguments=arguments, warn=warn)
         return [*parts, lookup, _factory(plan, call, _TEXT["about_by_name"])]
     parts += [_baked(plan, deployment) for deployment in plan.deployments]
     if not plan.has_factory:
@@ -139,6 +145,19 @@ def _factory(plan: EmitPlan, call: str, doc: str, hardware: str = "hw", check: s
     """The factory that makes the model by `call`, after the `check`. `hardware` is its name for the host's
     configuration, "_" if neither reads it."""
     parameters = _parameters(plan, "_ sim.LatencyCoeffs", f"{hardware} sim.ModelHardwareConfig")
+    first = plan.first.name if plan.first else ""
+    warn = f"\t{plan.name.of('warn')}({quoted(first)}, {quoted(plan.warned[first])})\n" if first in plan.warned else ""
+    if plan.many:
+        warn = ""  # where the deployment is looked up
     return plan.name.fill(
-        _TEXT["factory"], doc=comment(plan.name.fill(doc)), parameters=parameters, check=check, call=call
+        _TEXT["factory"], doc=comment(plan.name.fill(doc)), parameters=parameters, check=check, call=call, warn=warn
     )
+
+
+def _warnings(plan: EmitPlan) -> list[str]:
+    """The function that warns of a deployment outside the fitted runs, and the table of those that are."""
+    parts = [plan.name.fill(_TEXT["warn"])] if plan.warns else []
+    if plan.many and plan.warned:
+        rows = [(f"{quoted(name.lower())}:", f"{quoted(respects)},") for name, respects in plan.warned.items()]
+        parts.append(plan.name.fill(_TEXT["outside"], rows=columns(rows)))
+    return parts

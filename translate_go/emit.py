@@ -22,7 +22,7 @@ from translate_go.guide import integration
 from translate_go.naming import DEFAULT, MARK, OPTIONAL_FILES, BackendName
 from translate_go.source import source
 from translate_go.table import deployments_file
-from translate_go.target import TARGETS, EmitPlan, plan
+from translate_go.target import TARGETS, EmitPlan, FittedRange, plan
 from translate_go.trees import trees_file
 
 _DIGEST = "Digest of what follows: "  # in the second line of a written file, so that a change by hand is noticed
@@ -40,6 +40,8 @@ def emit(
     accuracy: Sequence[str] = (),
     cautions: Sequence[str] = (),
     host: Host | None = None,
+    outside: Mapping[str, str] | None = None,
+    fitted: FittedRange | None = None,
     again: str = "evolve emit PROGRAM",
 ) -> dict[str, str]:
     """Translate a program: file name -> text of fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
@@ -53,7 +55,7 @@ def emit(
 
     With a `host`, the Go computes the facts and curves of any deployment from the host's configuration
     (fitted_facts.go, fitted_kernels.go, fitted_tables.go). Then `deployments` have a `config`, and only their times are
-    recorded.
+    recorded. `outside` and `fitted`: of which the Go warns at run time, see EmitPlan.
 
     Raises InputError for an unknown target, for deployments whose facts the program cannot use, for facts of the host's
     own form with a `host`, and for names used twice.
@@ -62,7 +64,7 @@ def emit(
         raise InputError(f"cannot emit for {target!r}: unknown target. Choose one of {', '.join(TARGETS)}.")
     if host and not TARGETS[target].main:
         raise InputError(f"--host-facts: the host of {target} has no such configuration. Choose --target blis-4.")
-    needs = plan(program, TARGETS[target], name, deployments, host)
+    needs = plan(program, TARGETS[target], name, deployments, host, outside, fitted)
     if host and (own := [fact for fact in needs.facts if fact not in FACTS]):
         raise InputError(
             f"--host-facts: the program reads {own[0]}, which only the host's own trained-physics backend computes. "
@@ -88,7 +90,7 @@ def emit(
 def _host_files(needs: EmitPlan, host: Host) -> dict[str, str]:
     """The files that compute facts and curves from the host's configuration."""
     name = needs.name
-    files = {name.file("facts"): facts_file(name, needs.facts, host_use(needs.facts, needs.curves), host)}
+    files = {name.file("facts"): facts_file(name, needs.facts, host_use(needs.facts, needs.curves), host, needs.fitted)}
     if needs.curves:
         gpus = sorted({gpu.kernels for gpu in host.measured})
         files[name.file("kernels")] = kernels_file(name, needs.curves)

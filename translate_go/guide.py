@@ -20,6 +20,7 @@ from translate_go.templates import sections
 
 _TEXT = sections("integration")
 ANY_MODEL = "meta-llama/llama-2-7b-hf"  # for a program that reads no deployment
+ANY_BLOCKS = 7403  # KV blocks of 16 tokens of that model on an H100 with 80 GB, from the log of its engine
 HORIZON_US = 86_400_000_000  # a day: longer than any trace with its backlog
 
 
@@ -112,7 +113,8 @@ def _settings(plan: EmitPlan) -> list[str]:
     option = textwrap.indent(host_option(plan).replace("\t", "    "), "    ")
     held = {name: FORMULAS.get(name, "{}").format(f"cfg.{CONFIG_FIELDS[name][0]}") for name in plan.settings}
     values = "\n".join(f"        {fact(name)}: float64({value})," for name, value in held.items())
-    edits = plan.name.fill(_TEXT["by_option"], option=option, values=values)
+    defaults = f"With{plan.name.exported}Options({options_literal(plan, settings_of(None))})"
+    edits = plan.name.fill(_TEXT["by_option"], option=option, values=values, defaults=defaults)
     return [_paragraph(f"{about} To pass the values that the command was given:"), edits]
 
 
@@ -208,6 +210,7 @@ def steps(plan: EmitPlan) -> list[str]:
         wiring=f"\n{fill(_TEXT['wiring'])}" if plan.host else "",
         sizing=_TEXT["sized"] if plan.host else _TEXT["unsized"],
         offload="" if plan.host else f"{_TEXT['offload']}\n",
+        seam=f", latency.With{plan.name.exported}Options(...)" if plan.settings else "",
     )
     return [text]
 
@@ -343,13 +346,17 @@ def flags(plan: EmitPlan, deployment: Deployment, backend: str) -> str:
 def example_command(plan: EmitPlan) -> str:
     """The command of the main branch that runs its own workload with the backend, for the first of the deployments.
 
-    It has that deployment's limits, unless the host computes them from the model's configuration.
+    It has that deployment's limits; those that the host computes from the model's configuration are left out, but for
+    the KV blocks, which it counts wrong.
     """
     model = _model_flags(plan, plan.first) if plan.first else f"--model {ANY_MODEL}"
     command = f"./blis run {model} --latency-model {plan.name.registered}"
-    if plan.first is None or plan.host:
-        return command
+    blocks = plan.target.flags["kv_blocks"]
+    if plan.first is None:
+        return f"{command} {blocks} {ANY_BLOCKS}"
     limits = limits_of(plan.first)
+    if plan.host:
+        return _command(command, f"{blocks} {limits.kv_blocks}", indent=2)
     return _command(command, *_bounds(plan, limits), _longest(plan, limits), indent=2)
 
 

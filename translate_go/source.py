@@ -29,7 +29,7 @@ from translate_go.naming import (
     import_block,
     joined,
 )
-from translate_go.target import MODULE, EmitPlan
+from translate_go.target import LOGGER, MODULE, EmitPlan
 from translate_go.templates import sections
 
 _TEXT = sections("source")
@@ -66,7 +66,8 @@ def source(plan: EmitPlan, provenance: Sequence[str]) -> str:
     functions = (_TEXT["max_ticks"], ticks, *(text for helper, text in HELPERS.items() if helper in helpers))
     parts += [name.fill(text) for text in functions]
     body = "\n\n".join(parts) + "\n"
-    imports = import_block(body, ("fmt", "math", "math/bits", "strings"), f"{MODULE}/sim")
+    own = (f"{MODULE}/sim", LOGGER) if plan.warns else (f"{MODULE}/sim",)
+    imports = import_block(body, ("fmt", "math", "math/bits", "strings", "sync"), *own)
     return f"{_header(plan, provenance)}\n\npackage latency\n\n{imports}\n\n{body}"
 
 
@@ -131,12 +132,15 @@ def options_type(plan: EmitPlan) -> str:
 
 
 def host_option(plan: EmitPlan) -> str:
-    """The host's Option by which the options get from its flags to the factory.
+    """The host's Option by which the options get to the factory; "" if they hold nothing but the cost of adapters.
 
     It needs the field `NAME NAMEOptions` in the host's latencyOptions, so it is no part of the emitted files, which
     compile in the host as it is.
     """
-    doc = "With<Name>Options passes the settings of the engine that the backend <registered> reads."
+    if not plan.settings and not (plan.host and host_options(host_use(plan.facts, plan.curves), plan.name)):
+        return ""
+    what = "the settings of the engine that" if plan.settings else "what the host does not know and"
+    doc = f"With<Name>Options passes {what} the backend <registered> reads."
     return plan.name.fill(_TEXT["option"], doc=comment(plan.name.fill(doc)))
 
 

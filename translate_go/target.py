@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.language.ir import Field, Function, Program, nodes, walk
@@ -47,6 +47,21 @@ Target blis-5: the five methods of the latency model of BLIS, stepml-experiments
 with the program, but this host keeps time differently, so request times differ from the scored replay:
   - {}.
 Parity of whole runs is claimed for blis-4 only.""".format(";\n  - ".join(BLIS_5_DIFFERS))
+
+
+LOGGER = "github.com/sirupsen/logrus"  # the main branch's
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRange:
+    """The runs that the constants were fitted to: all names of their GPUs, in lower case, TP degrees, whether models
+    have experts, and billions of parameters, all of them and those active per token, from the least to the most."""
+
+    gpus: tuple[str, ...]
+    tp: tuple[int, ...]
+    moe: tuple[bool, ...]
+    params_b: tuple[float, float]
+    active_b: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +138,8 @@ class EmitPlan:
 
     facts, settings: of the deployment and of the engine, as far as they are read, in schema order. reference: True if a
     function reads the program's own reference step. deployments: those that are baked in, or, with a `host`, those
-    whose times are recorded. host: given if facts or curves are computed from the host's configuration.
+    whose times are recorded. host: given if facts or curves are computed from the host's configuration. outside: the
+    respects in which a deployment is outside the fitted runs, by its name. fitted: these runs, with a `host`.
     """
 
     program: Program
@@ -136,6 +152,20 @@ class EmitPlan:
     reference: bool
     deployments: tuple[Deployment, ...]
     host: Host | None
+    outside: Mapping[str, str]
+    fitted: FittedRange | None
+
+    @property
+    def warned(self) -> Mapping[str, str]:
+        """`outside` of the deployments that the factory can make, if the host has a logger to say it."""
+        if not self.target.main or not self.has_factory or self.host or not self.reads_deployment:
+            return {}
+        return {d.name: self.outside[d.name] for d in self.deployments if d.name in self.outside}
+
+    @property
+    def warns(self) -> bool:
+        """True if the Go warns at run time of deployments outside the fitted runs."""
+        return bool(self.warned or (self.host and self.fitted))
 
     @property
     def curves(self) -> tuple[str, ...]:
@@ -194,10 +224,13 @@ def plan(
     name: BackendName = DEFAULT,
     deployments: Sequence[Deployment] = (),
     host: Host | None = None,
+    outside: Mapping[str, str] | None = None,
+    fitted: FittedRange | None = None,
 ) -> EmitPlan:
     """Find the parts of the program that the target needs, without dead lets.
 
     With a `host`, the Go computes the facts and curves that are read from the host's configuration of any model.
+    `outside`, `fitted`: see EmitPlan.
     """
     wanted = ("step_time", "queueing_time", *(name for _, name in target.overheads))
     functions = {f.name: without_dead_lets(f) for f in program.functions if f.name in wanted}
@@ -208,7 +241,10 @@ def plan(
     settings = tuple(fact for fact in known if fact in SETTINGS)
     by_host = host if facts or use.curves else None
     reference = "reference_step_us" in read
-    return EmitPlan(program, target, name, functions, use, facts, settings, reference, tuple(deployments), by_host)
+    baked = tuple(deployments)
+    return EmitPlan(
+        program, target, name, functions, use, facts, settings, reference, baked, by_host, outside or {}, fitted
+    )
 
 
 def reads_kernels(program: Program) -> bool:

@@ -16,7 +16,7 @@ from simulator.common.files import write_text
 from simulator.common.secrets import without_secrets
 from translate_go.gotest import benchmark_name
 from translate_go.naming import DEFAULT, BackendName
-from translate_go.target import MODULE, TARGETS, HostTarget
+from translate_go.target import LOGGER, MODULE, TARGETS, HostTarget
 from translate_go.templates import sections
 
 _TEXT = sections("stand_in")  # as much of the host as the emitted files use
@@ -133,4 +133,8 @@ def stub(target: HostTarget, token_type: str | None = None) -> dict[str, str]:
     methods = "\n".join(f"\t{name}() int64" for name, _ in target.overheads)
     adapters = f"{_TEXT['adapters']}\n\n" if target.main else ""
     text = DEFAULT.fill(_TEXT["sim"], token=token, type=kind, methods=methods, adapters=adapters)
-    return {"go.mod": f"module {MODULE}\n\ngo 1.21\n", "sim/sim.go": text + "\n"}
+    logger = f"\nrequire {LOGGER} v0.0.0\n\nreplace {LOGGER} => ./logrus\n" if target.main else ""
+    files = {"go.mod": f"module {MODULE}\n\ngo 1.21\n{logger}", "sim/sim.go": text + "\n"}
+    if target.main:
+        files |= {"logrus/go.mod": f"module {LOGGER}\n\ngo 1.21\n", "logrus/logrus.go": _TEXT["logrus"] + "\n"}
+    return files

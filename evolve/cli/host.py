@@ -13,13 +13,15 @@ from evolve.cli.options import caps_options, ids_option, load, named_experiment,
 from evolve.host import emit as emitting
 from evolve.host.bench import bench as measure
 from evolve.host.bench import print_bench
-from evolve.host.deployments import of_experiment, of_names, of_text
+from evolve.host.deployments import gpus_of, of_experiment, of_names, of_text
 from evolve.host.into import emit_into, place_of
 from evolve.output.terminal import command, say
 from evolve.run.program import CHAMPION, TRAINED_PHYSICS
 from simulator.common.errors import InputError
 from translate_go.emit import check_out
 from translate_go.naming import DEFAULT, BackendName
+
+GPUS = "H100,A100-SXM"  # of the host's own hardware table; two tables of its size are within a reviewer's patience
 
 
 @click.command()
@@ -66,6 +68,11 @@ from translate_go.naming import DEFAULT, BackendName
     help="Bake in no deployment: serve every model and GPU of the host, from its own configuration.",
 )
 @click.option(
+    "--gpus",
+    metavar="GPU,GPU",
+    help=f"With --host-facts: the GPUs whose measured kernels the Go has [default: {GPUS}, those of the host].",
+)
+@click.option(
     "--name",
     default=DEFAULT.registered,
     show_default=True,
@@ -93,6 +100,7 @@ def emit(
     tp: int | None,
     named: tuple[str, ...],
     for_host: bool,
+    gpus: str | None,
     name: str,
     verify: bool,
     caps: dict[str, int],
@@ -136,6 +144,8 @@ def emit(
     if named and model:
         raise InputError("--deployment and --model exclude each other: use --deployment to name several")
     whole_names(model, hardware, tp, "an experiment has its own")
+    if gpus and not for_host:
+        raise InputError("--gpus goes with --host-facts: a deployment names its own GPU. Leave it out.")
     if for_host and (ids or model or named):
         raise InputError("--host-facts goes without --id, --model and --deployment: the host knows them")
     instead = "--deployment MODEL,HARDWARE,TP names a deployment without a run"
@@ -147,6 +157,7 @@ def emit(
     given = (
         *(("--name", backend.registered) if backend != DEFAULT else ()),
         *(("--host-facts",) if for_host else ()),
+        *_repeated("--gpus", gpus),
         *_repeated("--experiments", experiments),
         *_repeated("--id", *ids),
         *_repeated("--model", model),
@@ -157,7 +168,7 @@ def emit(
     )
     again = shlex.join(["evolve", "emit", program, *map(str, given)])
     if for_host:
-        emitted = emitting.emit_for_host(source, target, out, backend, again)
+        emitted = emitting.emit_for_host(source, target, out, backend, again, gpus_of(gpus or GPUS))
     else:
         emitted = emitting.emit_to(source, target, out, deployments, backend, again)
     notes = (*emitting.alike(deployments), *emitting.unlike_host(named_by_id))
@@ -165,7 +176,7 @@ def emit(
         notes += (f"{source.name}: has no record of a fit: `{command('fit', program, '--out', 'mine.py')}` fits it",)
     if clone is None:
         emitting.print_emitted(emitted, notes)
-    elif not emit_into(clone, emitted, "\n".join(emitting.provenance(source)), notes, dry_run):
+    elif not emit_into(clone, source, emitted, again, notes, dry_run):
         return 1
     return 0 if not verify or emitting.verify(emitted) else 1
 

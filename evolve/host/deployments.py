@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.common.errors import InputError
+from simulator.common.errors import InputError, shown
 from simulator.model.architecture import Architecture, architecture
 from simulator.model.formats import BF16, FP8, IN_16, Formats
 from simulator.serving.defaults import is_blackwell, issue_us
@@ -47,8 +48,21 @@ def of_text(text: str) -> Deployment:
     return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
 
 
-def known_host() -> Host:
-    """The shipped GPUs and models by all their names."""
+def gpus_of(text: str) -> tuple[str, ...]:
+    """The GPUs that `NAME,NAME` names, by the names of the hardware table. Raises InputError for one without tables."""
+    named = []
+    for name in text.split(","):
+        gpu = hardware_table().get(name.strip())
+        if gpu is None or not gpu.get("kernels"):
+            measured = [str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels")]
+            there = ", ".join(dict.fromkeys(measured))
+            raise InputError(f"--gpus {text}: no measured kernels of {shown(name)}. Choose among {there}.")
+        named.append(str(gpu["name"]))
+    return tuple(dict.fromkeys(named))
+
+
+def known_host(measured: Sequence[str]) -> Host:
+    """The shipped GPUs and models by all their names, with the kernels of the `measured` GPUs."""
     gpus, models = [], []
     for gpu in {str(entry["name"]): entry for entry in hardware_table().values()}.values():
         names = str(gpu["name"]), *gpu.get("aliases", ())
@@ -58,7 +72,7 @@ def known_host() -> Host:
                 float(gpu["link_gb_per_s"]),
                 issue_us(gpu_named(names[0])),
                 is_blackwell(gpu_named(names[0])),
-                gpu.get("kernels") or "",
+                (gpu.get("kernels") or "") if names[0] in measured else "",
             )
         )
     for model in {str(entry["id"]): entry for entry in model_table().values()}.values():
@@ -83,10 +97,12 @@ def told(a: Architecture) -> bool:
     return plain and not any(group.normed for group in a.attention) and a.formats in formats
 
 
-def host_deployments() -> list[Deployment]:
-    """Every shipped model that the host tells on one to eight of every GPU with measured kernels, by its names."""
+def host_deployments(measured: Sequence[str]) -> list[Deployment]:
+    """Every shipped model that the host tells on one to eight of each of these GPUs, by its names."""
     deployments = []
     for deployment in map(of_known, measured_deployments()):
+        if deployment.hardware not in measured:
+            continue
         model, gpu, tp = deployment.model, deployment.host_gpu, deployment.tp
         terms = known_model(model, model)
         if not told(architecture(terms, model)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from evolve.output.table import Table
 from evolve.output.terminal import say, warn
 from evolve.run.program import Source
 from evolve.run.ranges import described
+from evolve.run.records import Record
 from evolve.run.trust import CLASSES, trust_of
 from simulator.clock.bind import Deployments
 from simulator.language.complete import for_host
@@ -29,6 +30,7 @@ from simulator.language.key import key
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import left_out
+from simulator.serving.gpu import gpu_names
 from simulator.serving.known import GPU, measured_deployments
 from translate_go import Deployment, benchmark, build_and_test, compare_deployments, emit, find_go, write
 from translate_go.agreement import Agreement
@@ -36,11 +38,12 @@ from translate_go.deployment import EXAMPLE
 from translate_go.generic.known import Host
 from translate_go.gotest import falling
 from translate_go.naming import BackendName
-from translate_go.target import TARGETS, EmitPlan, plan, reads_kernels
+from translate_go.target import TARGETS, EmitPlan, FittedRange, plan, reads_kernels
 from translate_go.vectors import last_bit_decides, tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
 SEED = 1
+LISTED = 24  # runs whose errors the header lists each
 WIDTH = 110  # of a line in a comment, and in an indented block
 TITLE = "Mean absolute errors of the means, percent of what was measured:"
 IN_SAMPLE = "in sample: on the runs it was fitted on"
@@ -85,16 +88,21 @@ def provenance(source: Source) -> tuple[str, ...]:
     record = source.record
     if record is None:
         return (*lines, "There is no record of a fit.")
-    rows = [(r.experiment, r.e2e, r.ttft, r.itl) for r in record.errors]
-    errors = Table.of("", [words(""), figures("+.1f", "E2E", "TTFT", "ITL")], rows)
     return (
         *lines,
         f"Fitted {record.date} by engine {record.engine} on data {record.data}.",
-        "Signed errors of the means there, percent:",
-        *(f"  {line}" for line in plain(errors, least=(0, 7, 7, 7)).splitlines()),
+        *(_errors(record) if len(record.errors) <= LISTED else ()),
         *accuracy(source),
         *(f"Caution: {text}." for text in record.cautions),
     )
+
+
+def _errors(record: Record) -> Iterator[str]:
+    """The lines of a table of the errors of each run."""
+    rows = [(r.experiment, r.e2e, r.ttft, r.itl) for r in record.errors]
+    errors = Table.of("", [words(""), figures("+.1f", "E2E", "TTFT", "ITL")], rows)
+    yield "Signed errors of the means there, percent:"
+    yield from (f"  {line}" for line in plain(errors, least=(0, 7, 7, 7)).splitlines())
 
 
 def accuracy(source: Source) -> tuple[str, ...]:
@@ -143,23 +151,41 @@ def emit_to(
     else:
         deployments = [of_known(known) for known in measured_deployments()]
         far = _some_beyond(source, deployments)
-    needs = plan(program_for(source), TARGETS[target], name, deployments)
+    beyond = {d.name: source.kinds_beyond(d.facts, d.hardware) for d in deployments}
+    outside = {name: " and ".join(kinds) for name, kinds in beyond.items() if kinds}
+    needs = plan(program_for(source), TARGETS[target], name, deployments, outside=outside)
     return _emitted(source, needs, out, again, deployments, far)
 
 
-def emit_for_host(source: Source, target: str, out: Path | None, name: BackendName, again: str) -> Emitted:
+def emit_for_host(
+    source: Source, target: str, out: Path | None, name: BackendName, again: str, gpus: Sequence[str]
+) -> Emitted:
     """Emit the Go files of a backend for every model and GPU of the host, into `out` if given.
 
-    `again` is the command without that folder. Raises InputError like `emit_to`, for another target than blis-4, and
-    for a program whose facts no host gives.
+    A program that reads measured kernels gets those of `gpus`, names of the hardware table. `again` is the command
+    without that folder. Raises InputError like `emit_to`, for another target than blis-4, and for a program whose facts
+    no host gives.
     """
-    deployments, host = host_deployments(), known_host()
-    fewest: dict[str, Deployment] = {}  # every model on the fewest of the shipped runs' GPUs: its times are recorded
+    deployments, host = host_deployments(gpus), known_host(gpus)
+    fewest: dict[str, Deployment] = {}  # every model on the fewest of one kind of GPU: its times are recorded
+    first = GPU if GPU in gpus else gpus[0]
     for deployment in deployments:
-        if deployment.hardware == GPU:
+        if deployment.hardware == first:
             fewest.setdefault(deployment.model, deployment)
-    needs = plan(program_for(source), TARGETS[target], name, list(fewest.values()), host)
+    needs = plan(program_for(source), TARGETS[target], name, list(fewest.values()), host, fitted=fitted_range(source))
     return _emitted(source, needs, out, again, deployments, _some_beyond(source, deployments), host)
+
+
+def fitted_range(source: Source) -> FittedRange | None:
+    """The runs of the last fit, as the Go compares deployments with them; None where the record does not say."""
+    ranges = source.record.ranges if source.record else None
+    if not (ranges and ranges.hardware and ranges.tp and ranges.mixture_of_experts):
+        return None
+    if not (ranges.model_params_b and ranges.active_params_b):
+        return None
+    names = {name.lower() for gpu in ranges.hardware for name in (gpu, *gpu_names(gpu))}
+    sizes = ranges.model_params_b, ranges.active_params_b
+    return FittedRange(tuple(sorted(names)), ranges.tp, ranges.mixture_of_experts, *sizes)
 
 
 def _emitted(
@@ -186,6 +212,8 @@ def _emitted(
         accuracy=accuracy(source),
         cautions=cautions,
         host=host,
+        outside=needs.outside,
+        fitted=needs.fitted,
         again=again,
     )
     if out is not None:

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from evolve.host.emit import Emitted, print_emitted
+from evolve import __version__
+from evolve.host.emit import TITLE, Emitted, accuracy, print_emitted
 from evolve.output.printing import prose
 from evolve.output.progress import Line
 from evolve.output.terminal import say, warn
+from evolve.run.program import Source
 from simulator.common.errors import InputError
+from simulator.common.text import listed
+from simulator.serving.bundled import sources_of
 from translate_go.clone import checkout as clones
 from translate_go.clone.changes import PACKAGE, changes
 from translate_go.clone.registered import backend as registration
 from translate_go.clone.registered import check_factory, registered_test
+from translate_go.gotest import RECORDED
 from translate_go.naming import BackendName
+from translate_go.vectors import EDGES
 
+LINTER = "golangci-lint"  # the host's, with the host's settings
 LONGEST_SHOWN = 100_000  # characters of a new file that the printed diff shows
 
 
-def emit_into(clone: clones.Checkout, emitted: Emitted, about: str, notes: Sequence[str], dry_run: bool) -> bool:
+def emit_into(
+    clone: clones.Checkout, source: Source, emitted: Emitted, again: str, notes: Sequence[str], dry_run: bool
+) -> bool:
     """Commit the backend on branch `latency-NAME` of the clone (see `place_of`). Returns True if the clone is on it.
 
-    Files that are not Go stay behind. `about` goes into the commit's message. The warnings about the backend and the
-    `notes` are printed first. The work is done in a copy: the clone changes only if everything builds and passes, and
-    never with `dry_run`. Raises InputError if the clone cannot take it, before anything is built.
+    Files that are not Go stay behind. `again`: the command, without the place, for the commit's message. The warnings
+    about the backend and the `notes` are printed first. The work is done in a copy: the clone changes only if
+    everything builds and passes, and never with `dry_run`. Raises InputError if the clone cannot take it, before
+    anything is built.
     """
     needs, root, branch = emitted.plan, clone.root, branch_of(emitted.plan.name)
     check_factory(needs)
@@ -47,17 +59,63 @@ def emit_into(clone: clones.Checkout, emitted: Emitted, about: str, notes: Seque
             prose(f"dry run: {root} is unchanged; without --dry-run, branch {branch} gets these {len(changed)} files")
             return True
         say(clones.staged_stat(tree).rstrip("\n"))
-        if not _proven(clone, tree):
+        tested = _proven(clone, tree)
+        if tested is None:
             return False
-        clones.commit(clone, tree, branch, f"Add latency model {needs.name.registered}\n\n{about}\n")
+        clones.commit(clone, tree, branch, message(source, emitted, again, tested))
     prose(f"{root}: is on the new branch {branch} now, one commit after {clone.on}; nothing was pushed")
     say(f"back: {clone.back}")
     return True
 
 
-def _proven(clone: clones.Checkout, tree: Path) -> bool:
-    """Print a line for each step, and the whole output of one that fails. Returns True if all pass."""
+def message(source: Source, emitted: Emitted, again: str, tested: Sequence[str]) -> str:
+    """The commit's message, in the form that the host asks for.
+
+    `tested`: what was run, with its result, a line each.
+    """
+    needs, record, name = emitted.plan, source.record, emitted.plan.name
+    if needs.host:
+        serves = f"It serves every model of the host on {', '.join(gpu.names[0] for gpu in needs.host.measured)}"
+    elif needs.deployments:
+        serves = f"It serves {listed([d.name for d in needs.deployments], 3)}"
+    else:
+        serves = "It reads no facts of model and GPU"
+    constants = sum(len(f.constants) for f in needs.functions.values())
+    what = (
+        f"`--latency-model {name.registered}` selects a fitted latency model: a short program with {constants} "
+        f"constants, in the head of {PACKAGE}/{name.file()}. {serves}. A deployment that it refuses is a fatal error "
+        "of the command, before anything is simulated."
+    )
+    lines = [what, ""]
+    if record:
+        sources = sources_of(record.fitted) or ["runs that are not public"]
+        errors = accuracy(source)
+        table = [line for line in errors if line == TITLE or line.startswith(" ")]
+        said = " ".join(line for line in errors if line not in table)
+        lines += [f"Fitted to {len(record.fitted)} measured runs of vLLM. Sources:", *(f"- {text}" for text in sources)]
+        lines += ["", *table, said, ""]
+    else:
+        lines += ["Its constants were not fitted to measured runs.", ""]
+    lines += ["Tested:", *(f"- {line}" for line in tested)]
+    if not needs.many:
+        batches = len(needs.recorded) * (RECORDED + len(EDGES))
+        lines.append(f"- {batches} recorded batches: times equal to the interpreter's to the microsecond")
+    lines += ["", f"Emitted by evolve-latency {__version__}: {again}"]
+    return "\n".join([f"feat(latency): add {name.registered} backend", "", *map(_wrapped, lines)]) + "\n"
+
+
+def _wrapped(line: str) -> str:
+    """The line as a commit's message has it; a row of a table as it is."""
+    if line.startswith(" "):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 72, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _proven(clone: clones.Checkout, tree: Path) -> list[str] | None:
+    """Print a line for each step, and the whole output of one that fails. Returns the lines, None if one failed."""
     progress = Line()
+    lines = []
     for step in clones.STEPS:
         words = f"go {' '.join(step)}"
         progress.show(f"{words} ...")
@@ -65,13 +123,30 @@ def _proven(clone: clones.Checkout, tree: Path) -> bool:
         progress.close()
         known = _failing_before(clone, ran.stdout) if ran.returncode and step[0] == "test" else frozenset()
         if ran.returncode and not (known and clones.failures(ran.stdout) <= known):
-            say(ran.stdout.rstrip("\n"))
-            prose(f"{words}: failed; {clone.root} is as it was, on {clone.on}")
-            return False
-        prose(f"{words}: ok")
+            _say_failed(clone, words, ran.stdout)
+            return None
+        lines.append(f"{words}: ok")
+        prose(lines[-1])
         if known:
             warn(f"{clone.root}: fails without the new backend too: {', '.join(sorted(known))}")
-    return True
+    linter = shutil.which(LINTER)
+    if linter is None:
+        prose(f"{LINTER}: not on PATH, not run")
+        return lines
+    progress.show(f"{LINTER} run ...")
+    linted = clones.run(tree, linter, "run", "--new-from-rev=HEAD", "./sim/...", "./cmd/...")
+    progress.close()
+    if linted.returncode:
+        _say_failed(clone, f"{LINTER} run", linted.stdout)
+        return None
+    lines.append(f"{LINTER} run: ok")
+    prose(lines[-1])
+    return lines
+
+
+def _say_failed(clone: clones.Checkout, words: str, output: str) -> None:
+    say(output.rstrip("\n"))
+    prose(f"{words}: failed; {clone.root} is as it was, on {clone.on}")
 
 
 def _failing_before(clone: clones.Checkout, output: str) -> frozenset[str]:

@@ -98,7 +98,7 @@ def described(fitted: Ranges) -> str:
     parts = [
         ", ".join(fitted.hardware or ()),
         f"TP {', '.join(map(str, fitted.tp))}" if fitted.tp else "",
-        f"models of {_from_to(size, '.3g')} billion parameters" if size else "",
+        f"models of {_from_to(size, ',.1f')} billion parameters" if size else "",
         kinds.get(tuple(sorted(fitted.mixture_of_experts or ())), ""),
         f"prompts of {_from_to(prompts, ',.0f')} tokens" if prompts else "",
         f"up to {flight[1]:,.0f} requests in flight" if flight else "",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -41,6 +42,17 @@ class PublishedError:
     metric: str
     abs_error_pct: float
     source: str
+
+
+def sources_of(ids: Collection[str]) -> list[str]:
+    """The public sources of the bundled files that have experiments of these ids, as the heads of the files say."""
+    found = []
+    for name in FILES:
+        text = (resources.files("configs") / name).read_text("utf-8")
+        source = re.search(r"^# Source: (?:the )?(.*?)(?: \(source_run|;|\.$)", text, re.MULTILINE | re.DOTALL)
+        if source and not set(ids).isdisjoint(re.findall(r"^- id: (\S+)$", text, re.MULTILINE)):
+            found.append(" ".join(source[1].replace("\n#", " ").split()))
+    return found
 
 
 def load_experiments(path: Path) -> list[Experiment]:

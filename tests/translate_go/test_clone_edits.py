@@ -22,13 +22,20 @@ from translate_go.naming import BackendName
 HOST = ROOT / "tests" / "support" / "stand_in_host"
 RUN = "./blis run --model any --latency-model my-fit"
 PLAIN = Backend(BackendName("my-fit"), RUN)
-FULL = Backend(BackendName("my-fit"), RUN, "host", tuple(SETTINGS), "func WithMyFitOptions() {}")
+OPTION, DEFAULTS = "func WithMyFitOptions() {}", "WithMyFitOptions(MyFitOptions{MaxNumSeqs: 256})"
+FULL = Backend(BackendName("my-fit"), RUN, "host", tuple(SETTINGS), OPTION, DEFAULTS)
 EMITTED = {"myfit.go": "package latency\n\ntype MyFit struct{}\n", "myfit_test.go": "package latency\n"}
 
 FACTORY, NAMES, NAMES_TEST = "sim/latency/latency.go", "sim/bundle.go", "sim/bundle_test.go"
 INSTANCE, CONFIG = "sim/cluster/instance.go", "sim/config.go"
 COMMAND, REPLAY = "cmd/root.go", "cmd/replay.go"
 GUIDE, REFERENCE = "docs/guide/latency-models.md", "docs/reference/configuration.md"
+README, NOTES = "README.md", "CLAUDE.md"
+SEAM, CHECK, CHECK_TEST = (
+    "sim/latency/register.go",
+    "sim/cluster/latency_check.go",
+    "sim/cluster/latency_check_test.go",
+)
 
 # what the host has moved -> the file that is named, what was looked for there
 MOVED = {
@@ -52,6 +59,8 @@ MOVED = {
     "replay": (REPLAY, 'lr.Backend == "roofline" || ', "", REPLAY, "guards ParseHFConfig"),
     "guide": (GUIDE, "# Latency models", "# Models", GUIDE, "heading"),
     "reference": (REFERENCE, "| `--latency-model` |", "| `--backend` |", REFERENCE, "row"),
+    "logger": (REPLAY, "sirupsen/logrus", "example.com/log", COMMAND, "cluster.NewClusterSimulator"),
+    "deployment": ("sim/cluster/deployment.go", "NumInstances     int", "Count int", "sim/cluster", "NumInstances"),
     "brackets": (INSTANCE, "return s\n}", "return s\n", INSTANCE, "not closed"),
 }
 
@@ -113,8 +122,9 @@ def test_a_config_read_for_one_name_alone_is_refused(host: Path) -> None:
 
 def test_each_file_gets_its_edit_and_no_other(host: Path) -> None:
     changed = changes(host, FULL, EMITTED)
-    places = {FACTORY, NAMES, NAMES_TEST, INSTANCE, COMMAND, REPLAY, GUIDE, REFERENCE}
-    assert set(changed) == places | {"sim/latency/myfit.go", "sim/latency/myfit_test.go"}
+    places = {FACTORY, NAMES, NAMES_TEST, INSTANCE, COMMAND, REPLAY, GUIDE, REFERENCE, SEAM, README, NOTES}
+    added = {"sim/latency/myfit.go", "sim/latency/myfit_test.go", CHECK, CHECK_TEST}
+    assert set(changed) == places | added
     for path in places:  # what was there stays, in its order
         rest, before = iter(changed[path]), (host / path).read_text().replace("exactly 2", "exactly ")
         assert all(character in rest for character in before), path
@@ -123,8 +133,49 @@ def test_each_file_gets_its_edit_and_no_other(host: Path) -> None:
     assert "MaxNumSeqs: float64(cfg.MaxNumSeqs), KvBlocks: float64(cfg.TotalKVBlocks)" in changed[INSTANCE]
     assert f"```bash\n{RUN}\n```\n" in changed[GUIDE]
     plain = changes(host, PLAIN, EMITTED)
-    assert set(changed) - set(plain) == {INSTANCE, REPLAY}
+    assert changed[SEAM].count(f"NewLatencyModel(coeffs, hw, {DEFAULTS})") == 1
+    assert '"trained-physics" → simple, "my-fit" → MyFit. Options reach both analytical backends.' in changed[FACTORY]
+    assert "is for both analytical latency backends." in changed[INSTANCE]
+    assert "Two analytical latency backends, selected by" in changed[NOTES]
+    assert "bandwidth.\n- **my-fit**: fitted to measured runs; see [`docs/guide/latency-models.md`]" in changed[NOTES]
+    assert "both analytical latency backends (roofline, trained-physics)" in changed[NOTES]
+    assert "**Two analytical latency backends**" in changed[README]
+    assert set(changed) - set(plain) == {SEAM}
     assert "NewMyFitBackend(coeffs, hw, MyFitOptions{AdapterCost: o.adapterCost})" in plain[FACTORY]
+
+
+def test_a_second_backend_changes_as_little_as_the_first(host: Path) -> None:
+    """Its edits are those of the first, but for what the first made true of any number of backends."""
+
+    def lines_changed(backend: Backend, emitted: dict[str, str]) -> dict[str, int]:
+        changed = changes(host, backend, emitted)
+        counts = {}
+        for path, text in changed.items():
+            before = set((host / path).read_text().splitlines()) if (host / path).exists() else set()
+            counts[path] = sum(line not in before for line in text.splitlines())
+            (host / path).write_text(text)
+        return counts
+
+    first = lines_changed(FULL, EMITTED)
+    second = Backend(
+        BackendName("other"), RUN, "host", tuple(SETTINGS), "func WithOtherOptions() {}", "WithOtherOptions()"
+    )
+    again = lines_changed(
+        second, {"other.go": "package latency\n\ntype Other struct{}\n", "other_test.go": "package latency\n"}
+    )
+    made_true_once = {README, CHECK_TEST}
+    assert set(again) == {path.replace("myfit", "other") for path in first} - made_true_once
+    for path, count in again.items():
+        assert count <= first[path.replace("other", "myfit")], path
+    assert (host / COMMAND).read_text().count("analytical backends") == 1
+    assert (host / REPLAY).read_text().count("CheckLatencyModels(config)") == 1
+    check = (host / CHECK).read_text()
+    assert check.count("func CheckLatencyModels(") == 1
+    assert check.count("latency.WithMyFitOptions(") == check.count("latency.WithOtherOptions(") == 1
+    notes = (host / NOTES).read_text()
+    assert notes.count("\n- **my-fit**: fitted") == notes.count("\n- **other**: fitted") == 1
+    assert "Two analytical latency" in notes and "analytical analytical" not in notes
+    assert '"my-fit" → MyFit, "other" → Other.' in (host / FACTORY).read_text()
 
 
 def test_older_names_of_settings_and_other_local_names(host: Path) -> None:

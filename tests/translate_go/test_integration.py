@@ -84,8 +84,9 @@ def test_the_command_has_the_limits_of_the_deployment() -> None:
 
 
 def test_a_backend_for_every_model_is_described_by_the_hosts_names() -> None:
-    recorded = [d for d in host_deployments() if d.hardware == "A100-SXM-80GB"][:2]
-    page = emit(PROGRAM, target="blis-4", deployments=recorded, host=known_host())["INTEGRATION.md"]
+    gpus = ("A100-SXM-80GB",)
+    recorded = host_deployments(gpus)[:2]
+    page = emit(PROGRAM, target="blis-4", deployments=recorded, host=known_host(gpus))["INTEGRATION.md"]
     flags = command(page)
     assert [flags[name] for name in ("--model", "--hardware", "--tp")] == ["meta-llama/llama-2-7b-hf", "A100-SXM", "1"]
     assert not re.search(r"(H100|A100|H200)\S*-\d+GB", page)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simulator.common.errors import InputError
 from translate_go.clone import names as name_edits
+from translate_go.clone import prose as prose_edits
 from translate_go.clone.registered import Backend, already
 from translate_go.clone.scan import GoFile, Span, edited, moved, read
 from translate_go.naming import fact
@@ -19,17 +20,25 @@ from translate_go.target import CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, MODULE,
 from translate_go.templates import sections
 
 _TEXT = sections("host_guide")
+_CHECK = sections("host_check")
 
 PACKAGE = "sim/latency"  # where emitted files go
 FACTORY = f"{PACKAGE}/latency.go"
 NAMES = "sim/bundle.go"
 NAMES_TEST = "sim/bundle_test.go"
-INSTANCES = "sim/cluster/instance.go"
+SEAM = "sim/latency/register.go"  # makes models for tests of package sim, where there is no command
+CLUSTER = "sim/cluster"
+INSTANCES = f"{CLUSTER}/instance.go"
 CONFIG = "sim/config.go"
 COMMAND = "cmd/root.go"
 GUIDE = "docs/guide/latency-models.md"
 REFERENCE = "docs/reference/configuration.md"
+LOGGER = "github.com/sirupsen/logrus"
+# folders whose comments and pages may say that there are two backends
+COMMENTED = ("sim", PACKAGE, CLUSTER, "cmd")
+PAGES = ("README.md", "CLAUDE.md", "docs/*.md", "docs/[!p]*/**/*.md")  # but for docs/plans, which are history
 _CALL = ("latency", ".", "NewLatencyModel", "(")
+_CLUSTER_CALL = ("cluster", ".", "NewClusterSimulator", "(")
 # field of the options type -> the names of the field of the host's sim.SimConfig that holds it
 SETTINGS = {fact(name): fields for name, fields in CONFIG_FIELDS.items()}
 _FORMULAS = {fact(name): text for name, text in FORMULAS.items()}
@@ -49,9 +58,10 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
     known = name_edits.known_names(NAMES, host.text(NAMES))
     host.edit(NAMES, lambda path, text: name_edits.with_name(path, text, backend))
     host.edit(NAMES_TEST, lambda path, text: name_edits.with_counted_name(path, text, backend, known))
+    command = host.below("cmd")
+    _check_models(host, command)
     if backend.settings:
         _pass_settings(host, backend)
-    command = host.below("cmd")
     if not any(name_edits.has_flag(path, text) for path, text in command.items()):
         raise moved(COMMAND, "definition of the flag --latency-model")
     for path in command:
@@ -62,6 +72,11 @@ def changes(root: Path, backend: Backend, emitted: Mapping[str, str]) -> dict[st
     [file] = [name for name, text in emitted.items() if name.endswith(".go") and kind in text]
     host.edit(GUIDE, lambda path, text: with_section(path, text, backend, file))
     host.edit(REFERENCE, lambda path, text: with_row(path, text, backend))
+    for folder in COMMENTED:
+        for path in host.below(folder):
+            host.edit(path, lambda path, text: prose_edits.with_comments(path, text, backend))
+    for path in host.pages():
+        host.edit(path, lambda path, text: prose_edits.with_page(text, backend))
     for name, text in emitted.items():
         path = f"{PACKAGE}/{name}"
         check_no_link(root, path)
@@ -97,8 +112,16 @@ class _Host:
 
     def below(self, folder: str) -> dict[str, str]:
         """Path -> text of the Go files in the folder itself, tests apart."""
-        names = sorted(p.name for p in (self.root / folder).glob("*.go") if not p.name.endswith("_test.go"))
-        return {path: self.text(path) for path in (f"{folder}/{name}" for name in names)}
+        there = {f"{folder}/{p.name}" for p in (self.root / folder).glob("*.go")}
+        added = {path for path in self.changed if path.rpartition("/")[0] == folder and path.endswith(".go")}
+        return {path: self.text(path) for path in sorted(there | added) if not path.endswith("_test.go")}
+
+    def pages(self) -> list[str]:
+        """The paths of the clone's pages."""
+        found = {page.relative_to(self.root).as_posix() for glob in PAGES for page in self.root.glob(glob)}
+        return sorted(
+            path for path in found if not any(p.is_symlink() for p in (self.root / path, *(self.root / path).parents))
+        )
 
     def edit(self, path: str, change: Callable[[str, str], str]) -> bool:
         """Apply the change, a function of path and text. Returns True if the file differs."""
@@ -109,9 +132,51 @@ class _Host:
         return after != before
 
 
+def _check_models(host: _Host, command: Mapping[str, str]) -> None:
+    """Let the command end where a backend refuses a deployment: the package that builds instances panics there."""
+    files = host.below(CLUSTER)
+    if not any("func CheckLatencyModels(" in text for text in files.values()):
+        for name, text in check_files(files).items():
+            host.changed[f"{CLUSTER}/{name}"] = text
+    checked = [path for path in command if host.edit(path, with_check)]
+    if not checked and not any("CheckLatencyModels(" in text for text in command.values()):
+        raise moved(COMMAND, f"call of cluster.NewClusterSimulator in a file that imports {LOGGER}")
+
+
+def check_files(files: Mapping[str, str]) -> dict[str, str]:
+    """The file with CheckLatencyModels and its test, name -> text, for the package of these files."""
+    read_files = [read(path, text) for path, text in files.items() if " struct " in text]
+    structs = ((go, go.struct("DeploymentConfig")) for go in read_files)
+    fields = {name for go, struct in structs if struct for names, _ in go.fields(struct) for name in names}
+    roles = any("resolveConfigForRole(" in text for text in files.values())
+    if "NumInstances" not in fields or not roles:
+        raise moved(CLUSTER, "struct DeploymentConfig with NumInstances and the method resolveConfigForRole")
+    pools = [name for name in ("PrefillInstances", "DecodeInstances", "SharedInstances") if name in fields]
+    text = _CHECK["check"].replace("<pooled>", " + ".join(f"d.{name}" for name in pools))
+    calibrated = _CHECK["calibrated"] if "HWConfigByGPU" in fields else ""
+    text = text.replace("<placed>", f"{_CHECK['placed' if 'NodePools' in fields else 'unplaced']}\n")
+    text = text.replace("<calibrated>", f"\n{calibrated}" if calibrated else "")
+    return {"latency_check.go": f"{text}\n", "latency_check_test.go": f"{_CHECK['test']}\n"}
+
+
+def with_check(path: str, text: str) -> str:
+    """A file of the command that asks CheckLatencyModels before each cluster; unchanged where it makes none."""
+    go = read(path, text)
+    edits = []
+    for i in go.find(_CLUSTER_CALL):
+        config = go.source(go.arguments(i + 3)[0])
+        start = text.rfind("\n", 0, go.tokens[i].start) + 1
+        if f"CheckLatencyModels({config})" in text or f'"{LOGGER}"' not in text:
+            continue
+        edits.append((start, start, _CHECK["call"].replace("<config>", config).replace("<tabs>", go.indent(i)) + "\n"))
+    return edited(text, edits)
+
+
 def _pass_settings(host: _Host, backend: Backend) -> None:
     config = config_fields(CONFIG, host.below("sim"))
-    builders = [path for path, text in host.below("sim/cluster").items() if builds_instances(path, text)]
+    if "NewLatencyModel" in host.below(PACKAGE).get(SEAM, ""):
+        host.edit(SEAM, lambda path, text: with_default_options(path, text, backend))
+    builders = [path for path, text in host.below(CLUSTER).items() if builds_instances(path, text)]
     if not builders:
         raise moved(INSTANCES, "call of latency.NewLatencyModel in the package that builds instances")
     for path in builders:
@@ -162,13 +227,13 @@ def with_case(path: str, text: str, backend: Backend) -> str:
     tabs, name = go.indent(last[0]), backend.name.exported
     lines = [f"case {backend.quoted}:"]
     given, cost = f"{name}Options{{AdapterCost: {collected}.{costs[0]}}}", f"{collected}.{costs[0]}"
-    if backend.settings:
+    if backend.option:
         given = "options"
         lines += [f"\toptions := {collected}.{backend.name.private}", f"\toptions.AdapterCost = {cost}"]
     lines.append(f"\treturn New{name}Backend({coeffs}, {hardware}, {given})")
     at = go.line_end(last[1])
     edits = [(at, at, "".join(f"\n{tabs}{line}" for line in lines))]
-    if backend.settings:
+    if backend.option:
         end = go.line_end(options.last - 1)
         tabs = go.indent(options.last - 1)
         private = backend.name.private
@@ -240,6 +305,18 @@ def with_options(path: str, text: str, backend: Backend, config: Mapping[str, st
     return edited(text, edits)
 
 
+def with_default_options(path: str, text: str, backend: Backend) -> str:
+    """The file that makes models without a command, which gives the backend the host's own defaults."""
+    go = read(path, text)
+    edits = []
+    for i in go.find(("NewLatencyModel", "(")):
+        at = go.tokens[go.closing[i + 1]].start
+        edits.append((at, at, f", {backend.defaults}"))
+    if not edits:
+        raise moved(path, "call of NewLatencyModel")
+    return edited(text, edits)
+
+
 def builds_instances(path: str, text: str) -> bool:
     """True if the file calls latency.NewLatencyModel."""
     return "NewLatencyModel" in text and bool(read(path, text).find(_CALL))
@@ -278,11 +355,11 @@ def with_section(path: str, text: str, backend: Backend, file: str) -> str:
     if f"## The {backend.name.registered} backend" in text:
         raise already(path, backend)
     facts = [_TEXT[backend.facts]]
-    if backend.facts != "host":
-        facts.append(_TEXT["unsized"])
+    facts.append(_TEXT["sized" if backend.facts == "host" else "unsized"])
     if backend.settings:
-        flags = {fact(name): flag for name, flag in TARGETS["blis-4"].flags.items()}
-        listed = ", ".join(f"`{flags[setting]}`" for setting in backend.settings)
+        flags = TARGETS["blis-4"].flags
+        held = {fact(name): flags["max_num_seqs" if name in FORMULAS else name] for name in CONFIG_FIELDS}
+        listed = ", ".join(dict.fromkeys(f"`{held[setting]}`" for setting in backend.settings))
         facts.append(f"It reads the engine's settings from {listed}.")
     about = textwrap.fill(
         backend.name.fill(_TEXT["about"], file=file, facts=" ".join(facts)), 118, break_on_hyphens=False

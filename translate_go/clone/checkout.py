@@ -75,7 +75,7 @@ def check_untracked(clone: Checkout, touched: Iterable[str]) -> None:
 
     They would be built with these on the branch, but are not in the copy that is tested.
     """
-    folders = {Path(path).parent for path in touched}
+    folders = {Path(path).parent for path in touched if path.endswith(".go")}
     others = _out(clone.root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
     if untracked := [path for path in others if path and Path(path).parent in folders]:
         files, stash = listed(untracked, 1), f"git -C {quote(str(clone.root))} stash -u"
@@ -169,7 +169,7 @@ def commit(clone: Checkout, tree: Path, branch: str, message: str) -> None:
 def run_go(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `go` in the tree with the user's own settings; its output and errors are one text. Raises InputError without
     a toolchain."""
-    return _run(tree, needed_go(), *arguments)
+    return run(tree, needed_go(), *arguments)
 
 
 def failures(output: str) -> frozenset[str]:
@@ -192,13 +192,14 @@ def _gofmt(tree: Path, action: str, paths: Iterable[str]) -> str:
     executable = gofmt_of(run_go(tree, "env", "GOROOT").stdout.strip())
     if not files:
         return ""
-    ran = _run(tree, executable, action, *files)
+    ran = run(tree, executable, action, *files)
     if ran.returncode:
         raise InputError(f"cannot format the clone: gofmt {action} says: {_line(ran.stdout)}")
     return ran.stdout
 
 
-def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the tree, without secrets; its output and errors are one text."""
     return subprocess.run(
         command,
         cwd=tree,

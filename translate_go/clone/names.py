@@ -173,12 +173,22 @@ def with_resolution(path: str, text: str, backend: Backend) -> str:
     go = read(path, text)
     edits = []
     for one in _comparisons(go):
-        alone = go.tokens[one.first - 1].text == "if" and go.tokens[one.last + 1].text == "{"
-        first = alone and (one.name, one.sign) == (BUILT_IN[0], "==")
-        if first and "resolveModelConfig" in go.words(_guarded(go, one)):
-            at = go.tokens[one.last].end
+        first = go.tokens[one.first - 1].text == "if" and (one.name, one.sign) == (BUILT_IN[0], "==")
+        last = _alternatives(go, one)
+        alone = go.tokens[last + 1].text == "{" and f'"{BUILT_IN[1]}"' not in go.words(Span(one.first, last))
+        if first and alone and "resolveModelConfig" in go.words(_guarded(go, one)):
+            at = go.tokens[last].end
             edits.append((at, at, f" || {one.operand} == {backend.quoted}"))
     return edited(text, edits)
+
+
+def _alternatives(go: GoFile, one: _Comparison) -> int:
+    """The last token of `one || operand == "name" || ...`, as other backends have added them."""
+    last = one.last
+    operand = [go.tokens[i].text for i in range(one.first, one.last)]  # with the sign
+    while [go.tokens[i].text for i in range(last + 1, last + 2 + len(operand))] == ["||", *operand]:
+        last += 2 + len(operand)
+    return last
 
 
 def _guarded(go: GoFile, one: _Comparison) -> Span:

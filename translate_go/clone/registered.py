@@ -7,7 +7,7 @@ from typing import Literal
 
 from simulator.common.errors import InputError
 from translate_go.constructors import options_literal
-from translate_go.guide import example_command
+from translate_go.guide import example_command, settings_of
 from translate_go.naming import MARK, BackendName, fact, import_block, quoted
 from translate_go.source import host_option
 from translate_go.table import alike
@@ -26,7 +26,8 @@ class Backend:
     command: the host's command line that runs it. facts: the source of its deployments' facts: the host's configuration
     of model and GPU, a table in the code, one deployment in the code, or none are read. settings: the engine settings
     that its options hold, as fields of the options type. option: the Go of the host's Option that passes them, whose
-    field of latencyOptions is `name.private`.
+    field of latencyOptions is `name.private`; "" if the options hold nothing but the cost of adapters. defaults: the Go
+    of that Option with the host's own limits.
     """
 
     name: BackendName
@@ -34,6 +35,7 @@ class Backend:
     facts: FactsSource = "none"
     settings: tuple[str, ...] = ()
     option: str = ""
+    defaults: str = ""
 
     @property
     def quoted(self) -> str:
@@ -53,8 +55,11 @@ def backend(plan: EmitPlan) -> Backend:
     facts: FactsSource = "none"
     if plan.reads_deployment:
         facts = "host" if plan.host else "table" if plan.many else "baked"
-    option = host_option(plan) if plan.settings else ""
-    return Backend(plan.name, example_command(plan), facts, tuple(map(fact, plan.settings)), option)
+    literal = options_literal(plan, settings_of(None))
+    defaults = f"With{plan.name.exported}Options({literal})" if plan.settings else ""
+    return Backend(
+        plan.name, example_command(plan), facts, tuple(map(fact, plan.settings)), host_option(plan), defaults
+    )
 
 
 def check_factory(plan: EmitPlan) -> None:

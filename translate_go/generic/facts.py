@@ -26,7 +26,7 @@ from translate_go.naming import (
     indented,
     quoted,
 )
-from translate_go.target import MODULE
+from translate_go.target import MODULE, FittedRange
 from translate_go.templates import sections
 
 _TEXT = sections("facts")
@@ -91,6 +91,7 @@ FACTS = {name: camel(name) for name in _SAME.split()} | {
 }
 # Its library has one rank of one stage, and does not tell a backend of drafts.
 FACTS |= {"dp": "1", "ep": "1", "is_spread": "0", "pp": "1", "gpus": "tp", "draft_tokens": "0"}
+WIDER = 1.05  # so far beyond the fitted sizes a model is as good as among them
 # What the host does not know of the engine: option, its type, and its meaning if it is not left out.
 ENGINE = (
     ("KvCpuOffload", "bool", "the engine offloads KV cache to CPU memory"),
@@ -165,6 +166,11 @@ def _locals_of(facts: Sequence[str]) -> dict[str, str]:
     texts = [FACTS[name] for name in facts]
     if "allreduce_us_per_token" in facts:
         texts.append(_TEXT["allreduce"])
+    return _needed(texts)
+
+
+def _needed(texts: Sequence[str]) -> dict[str, str]:
+    """The local variables that these expressions read, operands first."""
     needed: dict[str, str] = {}
     for local, text in reversed(_LOCALS.items()):
         if any(re.search(rf"(?<![.\w]){local}\b", other) for other in (*texts, *needed.values())):
@@ -172,8 +178,13 @@ def _locals_of(facts: Sequence[str]) -> dict[str, str]:
     return dict(reversed(needed.items()))
 
 
-def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host) -> str:
-    """The text of the file: the model read from the host's configuration, and the deployment made of it."""
+def facts_file(
+    name: BackendName, facts: Sequence[str], use: HostUse, host: Host, fitted: FittedRange | None = None
+) -> str:
+    """The text of the file: the model read from the host's configuration, and the deployment made of it.
+
+    With the `fitted` runs, it also says in which respects a model is outside them.
+    """
     parts = [_model(use, host)]
     if use.link or use.curves or use.issue or use.blackwell:
         parts.append(_known_gpus(use, host))
@@ -182,14 +193,30 @@ def facts_file(name: BackendName, facts: Sequence[str], use: HostUse, host: Host
     if use.windows:
         parts.append(_known_windows(host))
     parts += [_untold(host), _TEXT["setting"], _deployment(facts, use)]
+    parts += [_outside(fitted)] if fitted else []
     read = "".join(parts)
     if "<name>Log2(" in read:
         logs = (f"{n}: {math.log2(n)!r}" for n in range(3, 16) if n.bit_count() > 1)
         parts.append(_TEXT["log2"].replace("<known>", ", ".join(logs)))
     parts += [_TEXT["flag"]] if "<name>Flag(" in read else []
     body = "\n\n".join(parts)
-    imports = import_block(body, ("fmt", "math", "reflect", "strings"), f"{MODULE}/sim")
+    imports = import_block(body, ("fmt", "math", "reflect", "slices", "strings"), f"{MODULE}/sim")
     return name.fill(f"// {MARK}\n\npackage latency\n\n{imports}\n\n{body}\n")
+
+
+def _outside(fitted: FittedRange) -> str:
+    """The method that names the respects in which a model is outside the fitted runs. Tied embeddings count twice."""
+    total, active = (FACTS[name].replace("embeddings", "2") for name in ("model_params_b", "active_params_b"))
+    before = "".join(f"\t{local} := {text}\n" for local, text in _needed([total, active]).items())
+    moe = "false" if len(set(fitted.moe)) == 2 else "m.moeLayers == 0" if fitted.moe[0] else "m.moeLayers > 0"
+    text = _TEXT["outside"].replace("<locals>", before).replace("<gpus>", ", ".join(map(quoted, fitted.gpus)))
+    text = text.replace("<tp>", ", ".join(map(str, fitted.tp))).replace("<moe>", moe)
+    sizes = {"<total>": total, "<active>": active}
+    for mark, expression in sizes.items():
+        text = text.replace(mark, expression)
+    spans = zip(("totalB", "activeB"), (fitted.params_b, fitted.active_b), strict=True)
+    limits = [f"{size} < {digits(low / WIDER)} || {size} > {digits(high * WIDER)}" for size, (low, high) in spans]
+    return text.replace("<beyond>", " || ".join(limits))
 
 
 def _deployment(facts: Sequence[str], use: HostUse) -> str:

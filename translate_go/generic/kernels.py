@@ -49,6 +49,9 @@ _FIELDS = {
     "prefill": (("prefill", "<name>Prefills"),),
     "allreduce": (("allreduce", "<name>Reduces"),),
 }
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"  # of base 64
+LOWEST = 8  # 10^-8 us is the unit of the smallest latencies
+WIDTH = 1200  # characters in a line of a list
 _WIDTH = {"bf16": 2, "fp8": 1, "fp8_block": 1}  # bytes of a weight
 _SUFFIX = {"bf16": "", "fp8": "Fp8", "fp8_block": "Fp8Block"}
 
@@ -67,9 +70,11 @@ def kernels_file(name: BackendName, curves: Sequence[str]) -> str:
     """The text of the file with a method for each of these curves."""
     wanted = {"base", *map(curve_method, curves), *(part for curve in curves for part in _NEEDS[curve])}
     body = "\n\n".join(text for section, text in _KERNELS.items() if section in wanted)
-    imports = import_block(body, ("math", "slices", "sort", "strconv", "strings"))
+    imports = import_block(body, ("fmt", "math", "slices", "sort", "strconv", "strings"))
     kb, us = ", ".join(map(str, SWITCHED_US)), ", ".join(map(digits, SWITCHED_US.values()))
-    return name.fill(f"// {MARK}\n\npackage latency\n\n{imports}\n\n{body}\n", kb=kb, us=us)
+    return name.fill(
+        f"// {MARK}\n\npackage latency\n\n{imports}\n\n{body}\n", kb=kb, us=us, digits=DIGITS, lowest=LOWEST
+    )
 
 
 def variable(gpu: str) -> str:
@@ -193,19 +198,35 @@ def _shapes(shapes: Iterable[Shape]) -> list[str]:
 
 
 def _list(field: str, kind: str, elements: Sequence[str]) -> list[str]:
-    return [f"\t\t{field}: []{kind}{{", *(f"\t\t\t{element}," for element in elements), "\t\t},"]
+    each = max(1, WIDTH // (max(map(len, elements), default=0) + 2))
+    lines = (f"\t\t\t{', '.join(row)}," for row in batched(elements, each))
+    return [f"\t\t{field}: []{kind}{{", *lines, "\t\t},"]
+
+
+def batched(elements: Sequence[str], each: int) -> list[Sequence[str]]:
+    """The elements in groups of that many."""
+    return [elements[i : i + each] for i in range(0, len(elements), each)]
 
 
 def _row(axis: Sequence[float], at: Iterable[float], us: Iterable[float]) -> str:
-    """Latencies of four digits on an axis, 0 where there is none."""
+    """Latencies on an axis as a Go string, three characters each."""
     measured = dict(zip(at, us, strict=True))
-    return _text(_short(measured.get(x, 0.0)) for x in axis)
+    return f'"{"".join(_packed(measured.get(x, 0.0)) for x in axis)}"'
 
 
 @cache
-def _short(us: float) -> str:
-    """A latency of the tables: the float32 next to a number of four digits."""
-    return digits(float(f"{us:.4g}"))
+def _packed(us: float) -> str:
+    """A latency of the tables, the float32 next to a number of four digits, in three characters; "000" for none.
+
+    They are the digits of a number in base 64: 10,000 (exponent + 8) + mantissa.
+    """
+    if not us:
+        return 3 * DIGITS[0]
+    mantissa, exponent = f"{us:.3e}".split("e")
+    power = int(exponent) - 3
+    number = 10_000 * (power + LOWEST) + int(mantissa.replace(".", ""))
+    assert 0 <= power + LOWEST <= 25, us
+    return DIGITS[number // 4096] + DIGITS[number // 64 % 64] + DIGITS[number % 64]
 
 
 def _floats(values: Iterable[float]) -> str:

@@ -12,6 +12,7 @@ import (
 	"github.com/inference-sim/inference-sim/sim"
 	"github.com/inference-sim/inference-sim/sim/cluster"
 	"github.com/inference-sim/inference-sim/sim/latency"
+	"github.com/sirupsen/logrus"
 )
 
 // replay runs a trace (CSV: arrival_us, input_tokens, output_tokens) and prints row, TTFT and E2E of each request.
@@ -31,13 +32,13 @@ func replay(arguments []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%d keys in the model's config\n", len(config.Raw))
+		logrus.Warnf("%d keys in the model's config", len(config.Raw))
 	}
 	rows, err := readTrace(*trace)
 	if err != nil {
 		return err
 	}
-	s := cluster.NewInstance(sim.SimConfig{
+	config := cluster.DeploymentConfig{NumInstances: 1, SimConfig: sim.SimConfig{
 		Horizon:       math.MaxInt64,
 		KVCacheConfig: sim.KVCacheConfig{TotalKVBlocks: totalKVBlocks, BlockSizeTokens: blockSizeTokens},
 		BatchConfig:   sim.BatchConfig{MaxNumSeqs: maxNumSeqs, MaxNumBatchedTokens: maxNumBatchedTokens},
@@ -46,7 +47,10 @@ func replay(arguments []string) error {
 			ModelConfig: lr.ModelConfig, HWConfig: lr.HWConfig, Model: model, GPU: gpu, TP: tensorParallelism, DP: 1,
 			Backend: lr.Backend, MaxModelLen: maxModelLen,
 		},
-	})
+	}}
+	config.PrefillInstances, config.DecodeInstances = prefillInstances, decodeInstances
+	config.PrefillOverrides.GPU, config.DecodeOverrides.GPU = prefillHardware, decodeHardware
+	s := cluster.NewClusterSimulator(config)
 	for i, row := range rows {
 		s.InjectArrival(&sim.Request{
 			ID: strconv.Itoa(i), ArrivalTime: int64(row[0]),

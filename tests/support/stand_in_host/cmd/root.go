@@ -1,4 +1,4 @@
-// Package cmd has the command line.
+// Package cmd has the command line. Its two backends are roofline and trained-physics.
 package cmd
 
 import (
@@ -16,6 +16,8 @@ var (
 	tensorParallelism                                                int
 	totalKVBlocks, blockSizeTokens, maxModelLen                      int64
 	maxNumSeqs, maxNumBatchedTokens                                  int64
+	prefillHardware, decodeHardware                                  string
+	prefillInstances, decodeInstances                                int
 )
 
 // latencyResolution is what the flags say of the latency model.
@@ -43,6 +45,10 @@ func registerFlags(flags *flag.FlagSet) {
 	flags.Int64Var(&totalKVBlocks, "total-kv-blocks", 1000000, "KV blocks")
 	flags.Int64Var(&blockSizeTokens, "block-size-in-tokens", 16, "Tokens of a KV block")
 	flags.Int64Var(&maxModelLen, "max-model-len", 0, "Tokens of a sequence; 0: no limit")
+	flags.StringVar(&prefillHardware, "prefill-hardware", "", "GPU of the instances that prefill")
+	flags.StringVar(&decodeHardware, "decode-hardware", "", "GPU of the instances that decode")
+	flags.IntVar(&prefillInstances, "prefill-instances", 0, "Instances that prefill")
+	flags.IntVar(&decodeInstances, "decode-instances", 0, "Instances that decode")
 	flags.Int64Var(&maxNumSeqs, "max-num-seqs", 256, "Requests of a step")
 	flags.Int64Var(&maxNumBatchedTokens, "max-num-batched-tokens", 2048, "Tokens of a step")
 }

@@ -31,3 +31,6 @@ type LatencyModel interface {
 type AdapterCost interface {
 	StepOverheadFactor(batch []*Request) float64
 }
+
+// NewLatencyModelFunc makes a latency model; package latency sets it.
+var NewLatencyModelFunc func(coeffs LatencyCoeffs, hw ModelHardwareConfig) (LatencyModel, error)

@@ -9,7 +9,7 @@ import (
 	"github.com/inference-sim/inference-sim/sim/latency"
 )
 
-// NewInstance makes the simulator of one instance. It panics if it cannot.
+// NewInstance makes the simulator of one instance. It panics if it cannot. The cost of adapters is for both latency backends.
 func NewInstance(cfg sim.SimConfig) *sim.Simulator {
 	store := kv.NewKVStore(cfg.KVCacheConfig, 1)
 	adapterCost, err := sim.BuildAdapterCost(cfg)

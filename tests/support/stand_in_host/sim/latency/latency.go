@@ -17,7 +17,7 @@ func clampToInt64(v float64) int64 {
 	return int64(v)
 }
 
-// Option is something that a model may be given.
+// Option is something that a model may be given. Both backends get the same ones.
 type Option func(*latencyOptions)
 
 // latencyOptions are the options given so far.
@@ -60,7 +60,8 @@ func (m *simple) QueueingTime(*sim.Request) int64  { return 0 }
 func (m *simple) OutputTokenProcessingTime() int64 { return 0 }
 func (m *simple) PostDecodeFixedOverhead() int64   { return 0 }
 
-// NewLatencyModel makes the model that hw.Backend names.
+// NewLatencyModel makes the model that hw.Backend names: "roofline" → simple,
+// "trained-physics" → simple. Options reach both backends.
 func NewLatencyModel(coeffs sim.LatencyCoeffs, hw sim.ModelHardwareConfig, opts ...Option) (sim.LatencyModel, error) {
 	var o latencyOptions
 	for _, opt := range opts {
