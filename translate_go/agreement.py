@@ -6,6 +6,7 @@ A small Go program reads the batches and prints the times of one or more emitted
 from __future__ import annotations
 
 import math
+import re
 import struct
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from translate_go.deployment import Deployment
 from translate_go.emit import emit
 from translate_go.generic.known import Host
 from translate_go.naming import DEFAULT, BackendName, indented
-from translate_go.target import MODULE, TARGETS, HostTarget, plan
+from translate_go.target import HOSTS, MODULE, EmitPlan, HostTarget, plan
 from translate_go.templates import sections
 from translate_go.toolchain import LIMIT_S, go, write_module
 from translate_go.vectors import PROMPTS, Batch, batch_fields, batches, overhead_ticks, step_us
@@ -67,7 +68,7 @@ def compare_all(
     All programs are in one build. Their names must be Go identifiers in lower case. Raises InputError without a
     toolchain, RuntimeError if the Go does not build.
     """
-    cases, spec = batches(n_random, seed), TARGETS[target]
+    cases, spec = batches(n_random, seed), HOSTS[target]
     packages = {
         name: emit(program, target=target, deployments=[Deployment("probe", facts)])
         for name, program in programs.items()
@@ -95,23 +96,38 @@ def compare_deployments(
 ) -> Agreement:
     """Compare as `compare_all` on all deployments of one emitted package, which divide the random batches among them.
 
-    With a `host`, the Go makes each deployment of its `config`.
+    With a `host`, the Go makes each deployment of its `config`. For the newest host each is also compared through its
+    kernel.
     """
-    spec = TARGETS[target]
+    spec = HOSTS[target]
     needs = plan(program, spec, name, deployments, host)
     compared = needs.recorded
     cases = batches(math.ceil(n_random / len(compared)), seed)
-    models = [constructor(needs, deployment, package="p") for deployment in compared]
+    ways = [_ways(needs, deployment) for deployment in compared]
+    models = [model for each in ways for model in each.values()]
     emitted = emit(program, target=target, deployments=deployments, name=name, host=host)
     printed = _ask_go({"p": emitted}, models, cases, spec, name)
     names = _names(cases, spec)
-    agreements = []
-    for i, deployment in enumerate(compared):
+    agreements, answers = [], iter(printed)
+    for deployment, each in zip(compared, ways, strict=True):
         fields = [_CachedFields(batch_fields(batch, deployment.facts, program.forest)) for batch in cases]
-        where = [f"{deployment.name}: {name}" for name in names] if len(compared) > 1 else names
-        times, bits = printed[2 * i], printed[2 * i + 1]
-        agreements.append(_agreement(program, deployment.facts, fields, spec, where, times, bits))
+        whose = f"{deployment.name}: " if len(compared) > 1 else ""
+        for way in each:
+            where = [f"{whose}{way}{name}" for name in names]
+            agreements.append(_agreement(program, deployment.facts, fields, spec, where, next(answers), next(answers)))
     return _together(agreements)
+
+
+def _ways(plan: EmitPlan, deployment: Deployment) -> dict[str, str]:
+    """The Go expressions of a deployment's model in package p: as it is and, for the newest host, through its kernel.
+
+    The keys are words for messages.
+    """
+    ways = {"": constructor(plan, deployment, package="p")}
+    if plan.target.kernel:
+        kernel = f"p.New{plan.name.exported}KernelFor{deployment.go_name}()"
+        ways["through the kernel, "] = f"p.Adapted({kernel})"
+    return ways
 
 
 def _backend(program: Program, target: HostTarget, package: str, facts: Mapping[str, float]) -> str:
@@ -218,7 +234,11 @@ def _probe_files(
         argument = f"{sums}(batch)" if f"func {sums}(" in sources[name.file()] else ""
         compiled = (file for file in sources if file.endswith(".go") and not file.endswith("_test.go"))
         files |= {f"{package}/{file}": sources[file] for file in compiled}
-        files[f"{package}/bits.go"] = name.fill(_TEXT["bits"], argument=argument)
+        (stated,) = re.findall(r"^package (\w+)$", sources[name.file()], re.MULTILINE)
+        files[f"{package}/bits.go"] = name.fill(_TEXT["bits"], package=stated, argument=argument)
+        if target.kernel:
+            shapes = f"{name.of('sumShapes')}(a.batch(batch).Reqs)" if argument else ""
+            files[f"{package}/kernel_bits.go"] = name.fill(_TEXT["kernel_bits"], package=stated, argument=shapes)
     files["cmd/main.go"] = name.fill(
         _TEXT["main"],
         imports=indented(f'{package} "{MODULE}/sim/latency/{package}"' for package in packages),

@@ -57,6 +57,26 @@ _MOMENTS = "b.prefillReqs+b.decodeReqs", "b.kvSum", "b.kvSquares"  # of progress
 _SPECIAL = {"graph_batch": "capturedBatch", "graph_tokens": "capturedTokens", "experts_fraction": "expertsTouched"}
 
 
+@dataclass(frozen=True, slots=True)
+class GoRequests:
+    """The requests of a step in Go: the list, its type, and expressions of a request's tokens; `function` sums them.
+
+    tokens: new ones, an int. progress, prompt: int64.
+    """
+
+    function: str
+    batch: str
+    type: str
+    tokens: str
+    progress: str
+    prompt: str
+
+
+def host_requests(prompt: str) -> GoRequests:
+    """Those that the host gives a latency model. `prompt` is the Go expression of a prompt's length, an int64."""
+    return GoRequests("sumBatch", "batch", "[]*sim.Request", "req.NumNewTokens", "req.ProgressIndex", prompt)
+
+
 @dataclass(frozen=True)
 class BatchUse:
     """The fields of the batch that a step time reads, operands first, and what they are computed from.
@@ -124,27 +144,33 @@ def sums_type(use: BatchUse, name: BackendName) -> str:
     return name.fill(_TEXT["sums"], doc=comment(name.fill(_TEXT["about_sums"])), sums=columns(rows))
 
 
-def sum_function(use: BatchUse, name: BackendName, prompt: str) -> str:
-    """The Go function that sums over the batch in one pass, without requests that have no new tokens.
-
-    `prompt` is the Go expression of a request's prompt length, an int64.
-    """
+def sum_function(use: BatchUse, name: BackendName, requests: GoRequests) -> str:
+    """The Go function that sums over the batch in one pass, without requests that have no new tokens."""
     used = [_SUMS[total] for total in use.sums]
     updates = {phase: [u.update for u in used if u.phase == phase] for phase in (ALL, PREFILL, DECODE)}
     reads = {variable for variable in ("n", "progress", "prompt") if any(u.reads(variable) for u in used)}
-    body = ["n := int64(req.NumNewTokens)"] if "n" in reads else []
-    body += ["progress := req.ProgressIndex"] if "progress" in reads else []
+    body = [f"n := int64({requests.tokens})"] if "n" in reads else []
+    body += [f"progress := {requests.progress}"] if "progress" in reads else []
     body += updates[ALL]
-    body += [f"prompt := {prompt}"] if "prompt" in reads else []
-    progress = "progress" if "progress" in reads else "req.ProgressIndex"
-    length = "prompt" if "prompt" in reads else prompt
+    body += [f"prompt := {requests.prompt}"] if "prompt" in reads else []
+    progress = "progress" if "progress" in reads else requests.progress
+    length = "prompt" if "prompt" in reads else requests.prompt
     prefill, decode = ([f"\t{update}" for update in updates[phase]] for phase in (PREFILL, DECODE))
     if prefill and decode:
         body += [f"if {progress} < {length} {{", *prefill, "} else {", *decode, "}"]
     elif prefill or decode:
         body += [f"if {progress} {'<' if prefill else '>='} {length} {{", *prefill, *decode, "}"]
-    doc = comment(name.fill(_TEXT["about_sum_batch"]))
-    return name.fill(_TEXT["sum_batch"], doc=doc, body=indented(body, "\t\t"))
+    function = name.of(requests.function)
+    doc = comment(name.fill(_TEXT["about_sum_batch"], function=function))
+    return name.fill(
+        _TEXT["sum_batch"],
+        doc=doc,
+        function=function,
+        batch=requests.batch,
+        type=requests.type,
+        tokens=requests.tokens,
+        body=indented(body, "\t\t"),
+    )
 
 
 def declare(use: BatchUse, lowering: Lowering) -> None:

@@ -30,7 +30,8 @@ def _constructors(plan: EmitPlan) -> list[str]:
     new = f"New{plan.name.exported}"
     parts = [_constructor(plan)]
     if not plan.reads_deployment:
-        return [*parts, _factory(plan, f"{new}({_arguments(plan)})", _TEXT["about_baked"], "_")]
+        factory = _factory(plan, f"{new}({_arguments(plan)})", _TEXT["about_baked"], "_")
+        return [*parts, factory] if plan.has_factory else parts
     if plan.host:
         factory = _factory(plan, f"{new}ForHost(hw, options)", _TEXT["about_for_host"])
         warn = f"{plan.name.fill(_TEXT['warn_host'])}\n" if plan.warns else ""

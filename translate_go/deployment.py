@@ -16,6 +16,7 @@ from simulator.model.layers import Attention
 from simulator.schema import READABLE, marked
 from simulator.serving.facts import Facts, curve_of
 from translate_go.generic.known import HostConfig, host_name
+from translate_go.kernel_host.rank import Source
 from translate_go.naming import BackendName
 
 # settings of the engine: the host has them as flags, and its backends are not told
@@ -49,7 +50,8 @@ class Deployment:
 
     facts: s. fields by name; simulator.serving.facts.Facts if curves are read. model, hardware, engine_version: labels
     of the coefficients, "" where not known. long_prefill_token_threshold: of the engine, tokens; 0 = none. config: what
-    the host knows of it, for a backend that computes facts itself. model_names, gpu_names: other names.
+    the host knows of it, for a backend that computes facts itself. model_names, gpu_names: other names. source: what it
+    is made of, for a host that asks for its memory.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Deployment:
     config: HostConfig | None = None
     model_names: tuple[str, ...] = ()
     gpu_names: tuple[str, ...] = ()
+    source: Source | None = None
 
     @property
     def tp(self) -> int:

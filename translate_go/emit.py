@@ -13,16 +13,17 @@ from simulator.common.files import draft_of
 from simulator.common.text import visible
 from simulator.language.ir import Program
 from translate_go.coefficients import DEFAULTS, defaults_yaml
-from translate_go.deployment import Deployment, check_deployments
+from translate_go.deployment import FEW, Deployment, check_deployments
 from translate_go.generic.facts import FACTS, facts_file, host_use
 from translate_go.generic.kernels import kernels_file, tables_file, tables_read
 from translate_go.generic.known import Host
 from translate_go.gotest import go_test
 from translate_go.guide import integration
+from translate_go.kernel_host.files import Fit, kernel_files
 from translate_go.naming import DEFAULT, MARK, OPTIONAL_FILES, BackendName
 from translate_go.source import source
 from translate_go.table import deployments_file
-from translate_go.target import TARGETS, EmitPlan, FittedRange, plan
+from translate_go.target import HOSTS, EmitPlan, FittedRange, plan
 from translate_go.trees import trees_file
 
 _DIGEST = "Digest of what follows: "  # in the second line of a written file, so that a change by hand is noticed
@@ -43,12 +44,13 @@ def emit(
     outside: Mapping[str, str] | None = None,
     fitted: FittedRange | None = None,
     again: str = "evolve emit PROGRAM",
+    fit: Fit | None = None,
 ) -> dict[str, str]:
     """Translate a program: file name -> text of fitted.go, fitted_test.go, INTEGRATION.md, and sometimes others.
 
     fitted_deployments.go has deployments with curves of measured kernels, or more deployments than get a constructor
     each; fitted_trees.go has the program's ensemble of trees; defaults.yaml is for blis-5, whose host reads it.
-    `target` is one of TARGETS. The facts and curves of `deployments` are baked in, in addition to the generic
+    `target` is one of HOSTS. The facts and curves of `deployments` are baked in, in addition to the generic
     constructor; without any, the caller of NewFitted supplies them. `provenance` lines (program key, data, errors,
     date, engine version) go into the header. INTEGRATION.md has `cautions`, reasons not to rely on the program,
     `accuracy`, lines of a table, and the command `again`, without --out.
@@ -57,14 +59,22 @@ def emit(
     (fitted_facts.go, fitted_kernels.go, fitted_tables.go). Then `deployments` have a `config`, and only their times are
     recorded. `outside` and `fitted`: of which the Go warns at run time, see EmitPlan.
 
+    For blis-kernel there are also fitted_kernel.go and fitted_adapter.go. Its deployments, 1 to 8, have a `source`, and
+    `fit` says where the constants come from.
+
     Raises InputError for an unknown target, for deployments whose facts the program cannot use, for facts of the host's
     own form with a `host`, and for names used twice.
     """
-    if target not in TARGETS:
-        raise InputError(f"cannot emit for {target!r}: unknown target. Choose one of {', '.join(TARGETS)}.")
-    if host and not TARGETS[target].main:
-        raise InputError(f"--host-facts: the host of {target} has no such configuration. Choose --target blis-4.")
-    needs = plan(program, TARGETS[target], name, deployments, host, outside, fitted)
+    if target not in HOSTS:
+        raise InputError(f"cannot emit for {target!r}: unknown host. Choose one of {', '.join(HOSTS)}.")
+    if host and not HOSTS[target].main:
+        raise InputError(f"--host-facts: the host {target} has no such configuration. Choose --host blis-4.")
+    if HOSTS[target].kernel and not (0 < len(deployments) <= FEW and all(d.source for d in deployments)):
+        raise InputError(
+            f"cannot emit for {target}: its kernel is of 1 to {FEW} deployments that are baked in, and there are "
+            f"{len(deployments)}. Name them by --id, --deployment, or --model, --hardware and --tp."
+        )
+    needs = plan(program, HOSTS[target], name, deployments, host, outside, fitted)
     if host and (own := [fact for fact in needs.facts if fact not in FACTS]):
         raise InputError(
             f"--host-facts: the program reads {own[0]}, which only the host's own trained-physics backend computes. "
@@ -76,14 +86,16 @@ def emit(
         name.file("test"): go_test(needs),
         GUIDE: f"<!-- {MARK} -->\n{integration(needs, again, cautions, accuracy)}",
     }
-    if not needs.target.main:
+    if needs.target.kernel:
+        files |= kernel_files(needs, fit or Fit())
+    elif not needs.target.main:
         files[DEFAULTS] = f"# {MARK}\n{defaults_yaml(program, deployments, name)}"
     if needs.host:
         files |= _host_files(needs, needs.host)
     elif deployments and (needs.curves or (needs.facts and needs.many)):
         files[name.file("deployments")] = deployments_file(needs)
     if needs.batch.forest:
-        files[name.file("trees")] = trees_file(needs.batch.forest, name)
+        files[name.file("trees")] = trees_file(needs.batch.forest, name, needs.package)
     return {file: visible(text, keep="\n\t") for file, text in files.items()}
 
 

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import EXAMPLE, Deployment, least
+from translate_go.kernel_host import files as kernel
 from translate_go.naming import MARK, BackendName, columns, curve_name, fact, import_block, indented, quoted
 from translate_go.table import curve_notice, deployment_literal, number_rows
-from translate_go.target import MODULE, EmitPlan
+from translate_go.target import MODULE, SCHEMAS, EmitPlan
 from translate_go.templates import sections
 from translate_go.vectors import EDGES, LIBRARY, PROMPTS, Batch, batches, overhead_ticks, step_ticks, tolerance
 
@@ -31,9 +32,9 @@ _LADDERS = {
 }
 
 
-def benchmark_name(name: BackendName) -> str:
-    """The Go function that times a step."""
-    return f"Benchmark{name.exported}StepTime128"
+def benchmark_name(name: BackendName, through: str = "") -> str:
+    """The Go function that times a step; `through` "Kernel": by the kernel and its adapter."""
+    return f"Benchmark{name.exported}{through}StepTime128"
 
 
 def go_test(plan: EmitPlan) -> str:
@@ -44,6 +45,10 @@ def go_test(plan: EmitPlan) -> str:
     tests = [*behaviour_tests(plan), *refusal_tests(plan)]
     if plan.target.main:
         tests.append(name.fill(_TEXT["adapters"]))
+    own = [f"{MODULE}/sim"]
+    if plan.target.kernel:
+        tests.append(kernel.tests(plan))
+        own = [f"{SCHEMAS}/kernel", *own]
     more = "\n\n".join(tests)
     overheads = (
         f'{name.of("check")}(t, "{method}", m.{method}(), record.overheads[{i}])'
@@ -52,7 +57,8 @@ def go_test(plan: EmitPlan) -> str:
     text = name.fill(
         _TEXT["test"],
         mark=MARK,
-        imports=import_block(more + _TEXT["test"], ("math", "strings", "testing"), f"{MODULE}/sim"),
+        package=plan.package,
+        imports=import_block(more + _TEXT["test"], ("math", "strings", "testing", "time"), *own),
         tolerance=tolerance(plan.program),
         library=f"{', '.join(LIBRARY[:-1])} or {LIBRARY[-1]}",
         batches=indented(f"{_rows(batch)}," for batch in cases),

@@ -15,7 +15,7 @@ from translate_go.deployment import Deployment
 from translate_go.generic.facts import host_options, host_use
 from translate_go.naming import clean, columns, fact, joined
 from translate_go.source import host_option
-from translate_go.target import BLIS_5_DIFFERS, CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, THRESHOLD, EmitPlan
+from translate_go.target import BLIS_5_DIFFERS, CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, MODULE, THRESHOLD, EmitPlan
 from translate_go.templates import sections
 
 _TEXT = sections("integration")
@@ -30,6 +30,8 @@ def integration(plan: EmitPlan, again: str, cautions: Sequence[str], accuracy: S
     again: the command that emitted it, without the place of the files. cautions: reasons not to rely on it. accuracy:
     the lines of a table.
     """
+    if plan.target.kernel:
+        return _newest(plan, cautions, accuracy)
     target, name, fill = plan.target, plan.name, plan.name.fill
     files = [f"`{file}`" for file in _files(plan)]
     verb = "are files" if len(files) > 1 else "is one file"
@@ -54,6 +56,36 @@ def integration(plan: EmitPlan, again: str, cautions: Sequence[str], accuracy: S
         *_ahead(plan),
         *_left_out(plan),
         *steps(plan),
+        *_library(plan),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _newest(plan: EmitPlan, cautions: Sequence[str], accuracy: Sequence[str]) -> str:
+    """The text of the file for the newest host."""
+    fill, kernels = plan.name.fill, sections("kernel_host")
+    files = [f"`{file}`" for file in (*_files(plan), *map(plan.name.file, ("kernel", "adapter")))]
+    first = plan.first
+    assert first, "deployments are baked in"
+    steps = fill(
+        kernels["steps"],
+        copied=f"{', '.join(files)} and `{plan.name.file('test')}`",
+        new=constructor(plan, first, options=options_literal(plan, settings_of(first), plan.package)),
+        kernel=f"New{plan.name.exported}KernelFor{first.go_name}()",
+        deployments=inert(joined([clean(d.name) for d in plan.deployments])),
+    )
+    settings = joined([f"`{name}`" for name in plan.settings]) if plan.settings else ""
+    parts = [
+        "# Adding this latency model to BLIS",
+        *(_paragraph(f"**Before you use it**: {inert(clean(text))}.") for text in cautions),
+        _paragraph(fill(kernels["about"], files=joined(files))),
+        _paragraph(kernels["checked"]),
+        *(["\n".join(f"    {clean(line)}".rstrip() for line in accuracy)] if accuracy else []),
+        steps,
+        *([_paragraph(fill(kernels["settings"], listed=settings))] if settings else []),
+        *_trees(plan),
+        *_ahead(plan),
+        *_left_out(plan),
         *_library(plan),
     ]
     return "\n\n".join(parts) + "\n"
@@ -146,7 +178,7 @@ def _left_out(plan: EmitPlan) -> list[str]:
 
 def _library(plan: EmitPlan) -> list[str]:
     """The section with a Go program, for the first of the deployments; for one to fill in where none is baked in."""
-    limits, main = limits_of(plan.first), plan.target.main
+    limits, main = limits_of(plan.first), plan.target.main or plan.target.kernel
     version = 0 if main else 1
     rows = [
         (f"{CONFIG_FIELDS['max_num_seqs'][version]}:", f"{limits.max_num_seqs},"),
@@ -162,16 +194,28 @@ def _library(plan: EmitPlan) -> list[str]:
         block=limits.block_size,
         batch=columns(rows, "\t\t\t"),
         longest=longest if main and limits.max_model_len else "",
-        store="kv.NewKVStore(cfg.KVCacheConfig, cfg.Seed)" if main else "kv.NewKVStore(cfg.KVCacheConfig)",
+        imports=_imports(plan),
+        store="sim.MustNewKVStoreFromConfig(cfg.KVCacheConfig)"
+        if plan.target.kernel
+        else "kv.NewKVStore(cfg.KVCacheConfig, cfg.Seed)"
+        if main
+        else "kv.NewKVStore(cfg.KVCacheConfig)",
         token="sim.TokenID" if main else "int",
     )
-    text = plan.name.fill(_TEXT["library"], program=program)
+    text = plan.name.fill(_TEXT["library"], program=program, package=plan.package)
     return [text] if main else [text, _TEXT["ties"]]
+
+
+def _imports(plan: EmitPlan) -> str:
+    """The host's packages that the program needs, as gofmt sorts them."""
+    store = "_ " if plan.target.kernel else ""  # imported so that it registers itself
+    packages = {f"{MODULE}/sim": "", f"{MODULE}/sim/kv": store, f"{MODULE}/sim/{plan.package}": ""}
+    return "\n".join(f'\t{name}"{path}"' for path, name in sorted(packages.items()))
 
 
 def _model(plan: EmitPlan) -> str:
     if plan.first:
-        return constructor(plan, plan.first, package="latency")
+        return constructor(plan, plan.first, package=plan.package)
     new = f"latency.New{plan.name.exported}"
     arguments = [options_literal(plan, settings_of(None), "latency")] if plan.options else []
     if plan.reads_deployment:

@@ -40,7 +40,15 @@ PREDECLARED = words(
 OWN = words("b m n math fmt strings sim features")  # names that the emitted file uses inside formulas, or everywhere
 CALLED = frozenset((*HELPERS, "trees"))  # functions that formulas call, each with the name of the backend in front
 LONGEST = 40  # characters
-OPTIONAL_FILES = ("deployments", "trees", "facts", "kernels", "tables")  # parts that not every program has
+OPTIONAL_FILES = (
+    "deployments",
+    "trees",
+    "facts",
+    "kernels",
+    "tables",
+    "kernel",
+    "adapter",
+)  # parts that not every program has
 _SHAPE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 

@@ -10,7 +10,7 @@ from simulator.language.infer import infer
 from simulator.language.ir import Field, Function, nodes
 from simulator.language.unparse import unparse
 from simulator.schema import CURVES, READABLE
-from translate_go.batch import BatchUse, declare, read_as, sum_function, sums_type
+from translate_go.batch import BatchUse, declare, host_requests, read_as, sum_function, sums_type
 from translate_go.constructors import constructors
 from translate_go.deployment import SETTINGS
 from translate_go.generic.facts import host_options, host_use
@@ -62,13 +62,13 @@ def source(plan: EmitPlan, provenance: Sequence[str]) -> str:
         *formulas,
     ]
     if plan.batch.sums:
-        parts += [sums_type(plan.batch, name), sum_function(plan.batch, name, plan.target.prompt_int64)]
+        parts += [sums_type(plan.batch, name), sum_function(plan.batch, name, host_requests(plan.target.prompt_int64))]
     functions = (_TEXT["max_ticks"], ticks, *(text for helper, text in HELPERS.items() if helper in helpers))
     parts += [name.fill(text) for text in functions]
     body = "\n\n".join(parts) + "\n"
     own = (f"{MODULE}/sim", LOGGER) if plan.warns else (f"{MODULE}/sim",)
     imports = import_block(body, ("fmt", "math", "math/bits", "strings", "sync"), *own)
-    return f"{_header(plan, provenance)}\n\npackage latency\n\n{imports}\n\n{body}"
+    return f"{_header(plan, provenance)}\n\npackage {plan.package}\n\n{imports}\n\n{body}"
 
 
 def _header(plan: EmitPlan, provenance: Sequence[str]) -> str:

@@ -74,7 +74,7 @@ def source_notices(gpus: Iterable[str]) -> list[str]:
 
 def deployments_file(plan: EmitPlan) -> str:
     """The text of the file of deployments with curves, or of more than get a constructor each."""
-    parts = [f"// {MARK}\n\npackage latency"]
+    parts = [f"// {MARK}\n\npackage {plan.package}"]
     if plan.many:
         parts.append(import_block(_TEXT["look_up"], ("fmt", "sort", "strings")))
     if plan.curves:

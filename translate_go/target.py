@@ -1,4 +1,4 @@
-"""The two interfaces of the host simulator, BLIS, for latency models, and what each needs of a program."""
+"""The interfaces of the host simulator, BLIS, for latency models, and what each needs of a program."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from translate_go.generic.known import Host
 from translate_go.naming import DEFAULT, BackendName
 
 MODULE = "github.com/inference-sim/inference-sim"  # the host's Go module
+SCHEMAS = "github.com/inference-sim/blis-schemas"  # the newest host's module of interfaces
+KERNEL_HOST = "blis-kernel"
 THRESHOLD = "--long-prefill-token-threshold"  # the host's flag, of which no program reads the value
 # the engine's setting -> the field of sim.SimConfig that holds it: on the main branch, and its older name
 CONFIG_FIELDS = {
@@ -47,6 +49,9 @@ Target blis-5: the five methods of the latency model of BLIS, stepml-experiments
 with the program, but this host keeps time differently, so request times differ from the scored replay:
   - {}.
 Parity of whole runs is claimed for blis-4 only.""".format(";\n  - ".join(BLIS_5_DIFFERS))
+_KERNEL_REMARKS = """\
+Host blis-kernel: the four methods of the latency model of BLIS, newest branch, which takes any value of this
+interface. The host itself lengthens a step for its adapters (LoRA)."""
 
 
 LOGGER = "github.com/sirupsen/logrus"  # the main branch's
@@ -88,13 +93,18 @@ class HostTarget:
         return self.branch == "main"
 
     @property
+    def kernel(self) -> bool:
+        """True for the newest branch: it has no package of backends, and prices a deployment by a kernel.Kernel."""
+        return self.name == KERNEL_HOST
+
+    @property
     def selector(self) -> str:
         return "--latency-model" if self.main else "--latency-backend"
 
     @property
     def prompt_int64(self) -> str:
         """The prompt length as an int64."""
-        return self.prompt if self.main else f"int64({self.prompt})"
+        return f"int64({self.prompt})" if self.prompt.startswith("len(") else self.prompt
 
     @property
     def prompt_float64(self) -> str:
@@ -129,7 +139,17 @@ _BLIS_5 = HostTarget(
     flags={**_FLAGS, "max_num_seqs": "--max-num-running-reqs", "max_num_batched_tokens": "--max-num-scheduled-tokens"},
     remarks=_BLIS_5_REMARKS,
 )
-TARGETS = {t.name: t for t in (_BLIS_4, _BLIS_5)}
+_KERNEL = HostTarget(
+    name=KERNEL_HOST,
+    branch="kernel-exclusive",
+    overheads=_BLIS_4.overheads,
+    token_type="TokenID",
+    prompt="req.InputLen()",
+    flags={**{name: name for name in CONFIG_FIELDS}, "kv_blocks": "number of KV blocks"},
+    remarks=_KERNEL_REMARKS,
+)
+TARGETS = {t.name: t for t in (_BLIS_4, _BLIS_5)}  # with a package of backends, of which each is registered
+HOSTS = {**TARGETS, _KERNEL.name: _KERNEL}
 
 
 @dataclass(frozen=True)
@@ -168,6 +188,11 @@ class EmitPlan:
         return bool(self.warned or (self.host and self.fitted))
 
     @property
+    def package(self) -> str:
+        """The Go package of the files: the host's own where it has one for backends."""
+        return self.name.stem if self.target.kernel else "latency"
+
+    @property
     def curves(self) -> tuple[str, ...]:
         """The curves of measured kernels that the step time reads."""
         return self.batch.curves
@@ -203,6 +228,8 @@ class EmitPlan:
     @property
     def has_factory(self) -> bool:
         """True if the files have a factory, because it is clear which model it makes."""
+        if self.target.kernel:
+            return False
         return not self.reads_deployment or bool(self.host) or len(self.deployments) == 1 or self.many
 
     @property
@@ -214,7 +241,7 @@ class EmitPlan:
     def recorded(self) -> tuple[Deployment, ...]:
         """The deployments whose times are recorded: an example if there are none, or if the times are the same for
         all."""
-        differ = self.reads_deployment or self.settings
+        differ = self.reads_deployment or self.settings or self.target.kernel
         return self.deployments if differ and self.deployments else (Deployment("example", EXAMPLE),)
 
 

@@ -16,10 +16,11 @@ from simulator.common.files import write_text
 from simulator.common.secrets import without_secrets
 from translate_go.gotest import benchmark_name
 from translate_go.naming import DEFAULT, BackendName
-from translate_go.target import LOGGER, MODULE, TARGETS, HostTarget
+from translate_go.target import HOSTS, LOGGER, MODULE, HostTarget
 from translate_go.templates import sections
 
 _TEXT = sections("stand_in")  # as much of the host as the emitted files use
+_KERNEL = sections("stand_in_kernel")  # the same of the newest host and of its module of interfaces
 LIMIT_S = 600  # seconds for one call
 TIMED = ("-benchtime=100ms", "-count=5")  # short runs, so that at least one of them has the processor to itself
 
@@ -90,8 +91,8 @@ def write_module(files: Mapping[str, str], workdir: Path, target: str, token_typ
     """
     placed = {f"sim/latency/{name}": text for name, text in files.items() if name.endswith(".go")}
     folders = {name.rpartition("/")[0] for name, text in placed.items() if "\npackage latency\n" in f"\n{text}"}
-    host = {f"{folder}/latency.go": _TEXT["latency"] + "\n" for folder in folders if TARGETS[target].main}
-    for name, text in {**stub(TARGETS[target], token_type), **host, **placed}.items():
+    host = {f"{folder}/latency.go": _TEXT["latency"] + "\n" for folder in folders if HOSTS[target].main}
+    for name, text in {**stub(HOSTS[target], token_type), **host, **placed}.items():
         path = workdir / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -113,12 +114,14 @@ def build_and_test(files: Mapping[str, str], workdir: Path, *, target: str, toke
     return Checked(not failed, log)
 
 
-def benchmark(workdir: Path, name: BackendName = DEFAULT) -> GoTiming:
+def benchmark(workdir: Path, name: BackendName = DEFAULT, through: str = "") -> GoTiming:
     """Run the benchmark of the program, emitted under `name`, that `build_and_test` wrote into `workdir`.
+
+    `through` "Kernel": of its kernel and adapter.
 
     Raises InputError without a toolchain, RuntimeError if the benchmark fails.
     """
-    function = benchmark_name(name)
+    function = benchmark_name(name, through)
     ran = go(workdir, "test", "-run=^$", f"-bench=^{function}$", "-benchmem", *TIMED, "./sim/latency")
     runs = re.findall(rf"^{function}\S*\s+\d+\s+(\S+) ns/op\s+\d+ B/op\s+(\d+) allocs/op", ran.stdout, re.MULTILINE)
     if ran.returncode or not runs:
@@ -127,10 +130,23 @@ def benchmark(workdir: Path, name: BackendName = DEFAULT) -> GoTiming:
 
 
 def stub(target: HostTarget, token_type: str | None = None) -> dict[str, str]:
-    """The files of a module with package sim for the target. `token_type` overrides the type of a prompt's tokens."""
+    """The files of a module with package sim for the target. `token_type` overrides the type of a prompt's tokens.
+
+    Beside that of the newest host is the module of its interfaces.
+    """
     kind = token_type or target.token_type
     token = "" if kind == "int" else f"// {kind} is a token of a prompt.\ntype {kind} int32\n\n"
     methods = "\n".join(f"\t{name}() int64" for name, _ in target.overheads)
+    if target.kernel:
+        text = DEFAULT.fill(_KERNEL["sim"], token=token, type=kind, methods=methods)
+        files = {
+            "go.mod": _KERNEL["go_mod"],
+            "sim/sim.go": text,
+            "blis-schemas/go.mod": _KERNEL["schemas_mod"],
+            "blis-schemas/kernel/kernel.go": _KERNEL["kernel"],
+            "blis-schemas/spec/deployment/deployment.go": _KERNEL["deployment"],
+        }
+        return {file: f"{text}\n" for file, text in files.items()}
     adapters = f"{_TEXT['adapters']}\n\n" if target.main else ""
     text = DEFAULT.fill(_TEXT["sim"], token=token, type=kind, methods=methods, adapters=adapters)
     logger = f"\nrequire {LOGGER} v0.0.0\n\nreplace {LOGGER} => ./logrus\n" if target.main else ""

@@ -13,8 +13,8 @@ from translate_go.templates import sections
 WIDTH = 16  # roots in a line
 
 
-def trees_file(forest: Forest, name: BackendName) -> str:
-    """The text of the file."""
+def trees_file(forest: Forest, name: BackendName, package: str) -> str:
+    """The text of the file of this Go package."""
     place, roots, nodes = 0, list[str](), list[str]()
     for tree in forest.trees:
         roots.append(str(place))
@@ -23,6 +23,7 @@ def trees_file(forest: Forest, name: BackendName) -> str:
     text = name.fill(
         sections("trees")["trees"],
         mark=MARK,
+        package=package,
         count=len(forest.features),
         baseline=_number(forest.baseline),
         decode=_number(forest.corrections.decode),

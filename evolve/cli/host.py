@@ -20,6 +20,7 @@ from evolve.run.program import CHAMPION, TRAINED_PHYSICS
 from simulator.common.errors import InputError
 from translate_go.emit import check_out
 from translate_go.naming import DEFAULT, BackendName
+from translate_go.target import HOSTS
 
 GPUS = "H100,A100-SXM"  # of the host's own hardware table; two tables of its size are within a reviewer's patience
 
@@ -27,11 +28,13 @@ GPUS = "H100,A100-SXM"  # of the host's own hardware table; two tables of its si
 @click.command()
 @click.argument("program", required=False)
 @click.option(
-    "--target",
-    type=click.Choice(["blis-4", "blis-5"]),
+    "--host",
+    "target",
+    type=click.Choice([*HOSTS]),
     default="blis-4",
     show_default=True,
-    help="blis-4: the host's main branch. blis-5: the frozen five-method interface.",
+    help="blis-4: the host's main branch. blis-5: the frozen five-method interface. blis-kernel: the newest host, "
+    "which asks a kernel.Kernel.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the Go files; with --coefficients, a file.")
 @click.option(
@@ -115,8 +118,9 @@ def emit(
     computes their facts at construction.
 
     \b
-    evolve emit champion --target blis-4 --out go/ --id llama-2-7b-tp1-general
-    evolve emit runs/0001:137 --target blis-5 --out go/ --check
+    evolve emit champion --host blis-4 --out go/ --id llama-2-7b-tp1-general
+    evolve emit runs/0001:137 --host blis-5 --out go/ --check
+    evolve emit champion --host blis-kernel --out go/ --id llama-2-7b-tp1-general --check
     evolve emit champion --out go/ --model llama-3.1-70b --hardware H100-SXM-80GB --tp 4
     evolve emit kernels --out go/ --deployment llama-2-7b,H100-SXM-80GB --deployment llama-3.1-70b,H200-SXM-141GB,4
     evolve emit champion --out go/ --host-facts --check
@@ -171,7 +175,7 @@ def emit(
         emitted = emitting.emit_for_host(source, target, out, backend, again, gpus_of(gpus or GPUS))
     else:
         emitted = emitting.emit_to(source, target, out, deployments, backend, again)
-    notes = (*emitting.alike(deployments), *emitting.unlike_host(named_by_id))
+    notes = (*emitting.alike(deployments), *emitting.unlike_host(named_by_id, target))
     if clone and not source.fitted_before:
         notes += (f"{source.name}: has no record of a fit: `{command('fit', program, '--out', 'mine.py')}` fits it",)
     if clone is None:

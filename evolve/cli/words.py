@@ -59,9 +59,9 @@ report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE
 plot ANY... --kind=front|history|grid|fit|curve|terms --out=FILE --experiments=FILE --id=ANY...
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 view FILE... --port=ANY --export=FILE --json --quiet
-emit PROGRAM --target=blis-4|blis-5 --out=FILE --into=FILE --dry-run --coefficients --experiments=FILE
-    --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts --name=ANY --check
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+emit PROGRAM --host=blis-4|blis-5|blis-kernel --out=FILE --into=FILE --dry-run --coefficients
+    --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts
+    --name=ANY --check --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
     --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY

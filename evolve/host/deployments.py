@@ -9,12 +9,14 @@ from simulator.common.errors import InputError, shown
 from simulator.model.architecture import Architecture, architecture
 from simulator.model.formats import BF16, FP8, IN_16, Formats
 from simulator.serving.defaults import is_blackwell, issue_us
+from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import gpu_named, gpu_names, hardware_table
 from simulator.serving.known import KnownDeployment, measured_deployments, model_names, named_deployment
-from simulator.serving.model import known_model, model_table, sampling_of
+from simulator.serving.model import Model, known_model, model_table, sampling_of
 from translate_go import Deployment
 from translate_go.generic.known import Host, KnownGpu, KnownModel, host_config
+from translate_go.kernel_host.rank import Source
 
 
 def of_experiment(experiment: Experiment) -> Deployment:
@@ -25,12 +27,16 @@ def of_experiment(experiment: Experiment) -> Deployment:
         raise InputError(f"experiment {e.id!r}: {problem}. Give each pool's engine as an experiment of its own")
     version, threshold = engine.version or "", engine.long_prefill_token_threshold
     names = model_names(e.model), gpu_names(e.hardware)
-    return Deployment(e.id, e.facts, e.model, e.hardware, version, threshold, model_names=names[0], gpu_names=names[1])
+    made = Source(e.spec.model, e.spec.gpu, engine) if e.spec else None
+    labels = e.model, e.hardware, version, threshold
+    return Deployment(e.id, e.facts, *labels, model_names=names[0], gpu_names=names[1], source=made)
 
 
 def of_names(model: str, hardware: str, tp: int, option: str = "") -> Deployment:
     """A known model on a known GPU with the engine's defaults. Raises InputError for an unknown name."""
-    return of_known(named_deployment(model, hardware, tp, option))
+    known = of_known(named_deployment(model, hardware, tp, option))
+    made = Model.of(known_model(model, model), known.name, known.model, called=model)
+    return replace(known, source=Source(made, gpu_named(known.hardware), Engine(tensor_parallel=tp)))
 
 
 def of_known(known: KnownDeployment) -> Deployment:

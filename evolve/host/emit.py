@@ -20,7 +20,7 @@ from evolve.output.progress import Line
 from evolve.output.table import Table
 from evolve.output.terminal import say, warn
 from evolve.run.program import Source
-from evolve.run.ranges import described
+from evolve.run.ranges import Ranges, described
 from evolve.run.records import Record
 from evolve.run.trust import CLASSES, trust_of
 from simulator.clock.bind import Deployments
@@ -37,8 +37,9 @@ from translate_go.agreement import Agreement
 from translate_go.deployment import EXAMPLE
 from translate_go.generic.known import Host
 from translate_go.gotest import falling
+from translate_go.kernel_host.files import Fit
 from translate_go.naming import BackendName
-from translate_go.target import TARGETS, EmitPlan, FittedRange, plan, reads_kernels
+from translate_go.target import HOSTS, EmitPlan, FittedRange, plan, reads_kernels
 from translate_go.vectors import last_bit_decides, tolerance
 
 BATCHES = 10_000  # random batches of a check, drawn with SEED
@@ -131,6 +132,33 @@ def accuracy(source: Source) -> tuple[str, ...]:
     return (TITLE, *(f"  {line}" for line in lines), *none, *wrapped)
 
 
+def fit_of(source: Source, program: Program) -> Fit:
+    """Where the constants of the program, as the host runs it, come from: those count as measured that the fitted runs
+    decided more than their priors did. Older records do not say that, so theirs all do."""
+    record, names = source.record, [f"{f.name}.{c.name}" for f in program.functions for c in f.constants]
+    if record is None:
+        return Fit(source.name)
+    known = record.constants
+    if known is None:
+        return Fit(source.name, frozenset(names), _scope(record.ranges))
+    shares = {name: of.data_share for name, of in known.items()}
+    measured = {name for name in names if name in shares and ((share := shares[name]) is None or share > 0.5)}
+    return Fit(source.name, frozenset(measured), _scope(record.ranges))
+
+
+def _scope(ranges: Ranges | None) -> str:
+    """The fitted runs in the registry's words."""
+    if ranges is None:
+        return "unscoped"
+    size = ranges.model_params_b
+    parts = (
+        ("hardware", ", ".join(ranges.hardware or ())),
+        ("model", f"{size[0]:.4g} to {size[1]:.4g} billion parameters" if size else ""),
+        ("tp", ", ".join(map(str, ranges.tp or ()))),
+    )
+    return "; ".join(f"{key}: {text}" for key, text in parts if text) or "unscoped"
+
+
 def program_for(source: Source) -> Program:
     """The program as the host runs it; the host's own form stays as it is."""
     return source.complete if has_coefficients(source.complete) else for_host(source.program)
@@ -145,7 +173,7 @@ def emit_to(
     `measured_deployments`. Raises InputError if `out` cannot be written, has another backend, or holds a file of one of
     these names that was not emitted.
     """
-    if deployments or not reads_kernels(source.complete):
+    if deployments or HOSTS[target].kernel or not reads_kernels(source.complete):
         each = (beyond_fit(source, d.name, d.facts, d.hardware, ("GPU",)) for d in deployments)
         far = (*_other_gpus(source, deployments), *(line for lines in each for line in lines))
     else:
@@ -153,7 +181,7 @@ def emit_to(
         far = _some_beyond(source, deployments)
     beyond = {d.name: source.kinds_beyond(d.facts, d.hardware) for d in deployments}
     outside = {name: " and ".join(kinds) for name, kinds in beyond.items() if kinds}
-    needs = plan(program_for(source), TARGETS[target], name, deployments, outside=outside)
+    needs = plan(program_for(source), HOSTS[target], name, deployments, outside=outside)
     return _emitted(source, needs, out, again, deployments, far)
 
 
@@ -172,7 +200,7 @@ def emit_for_host(
     for deployment in deployments:
         if deployment.hardware == first:
             fewest.setdefault(deployment.model, deployment)
-    needs = plan(program_for(source), TARGETS[target], name, list(fewest.values()), host, fitted=fitted_range(source))
+    needs = plan(program_for(source), HOSTS[target], name, list(fewest.values()), host, fitted=fitted_range(source))
     return _emitted(source, needs, out, again, deployments, _some_beyond(source, deployments), host)
 
 
@@ -215,6 +243,7 @@ def _emitted(
         outside=needs.outside,
         fitted=needs.fitted,
         again=again,
+        fit=fit_of(source, program),
     )
     if out is not None:
         write(files, out, needs.name)
@@ -265,7 +294,7 @@ def alike(deployments: Sequence[Deployment]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
+def unlike_host(experiments: Sequence[Experiment], target: str) -> tuple[str, ...]:
     """A line for each setting of these experiments' engines that the host has not."""
     whole = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
     ranks = "the host's backend sees the batch of one rank, and counts its tokens for each of the others too"
@@ -274,8 +303,9 @@ def unlike_host(experiments: Sequence[Experiment]) -> tuple[str, ...]:
         "case for it holds no drafts"
     )
     offload = "the Go says nothing of KV offload: the host has a tier of its own, which its flags set"
+    offloaded = [e for e in experiments if e.engine.kv_offloading_size and not HOSTS[target].kernel]
     return (
-        *(f"{e.id}: {offload}" for e in experiments if e.engine.kv_offloading_size),
+        *(f"{e.id}: {offload}" for e in offloaded),
         *(f"{e.id}: {drafts}" for e in experiments if e.engine.num_speculative_tokens),
         *(f"{e.id}: {whole}" for e in experiments if not e.engine.chunked_prefill),
         *(f"{e.id}: {ranks}" for e in experiments if e.engine.data_parallel > 1),
@@ -321,6 +351,7 @@ def _check(emitted: Emitted) -> bool:
             return False
         progress.show("check: benchmark ...")
         timing = benchmark(Path(folder), name)
+        by_kernel = benchmark(Path(folder), name, "Kernel") if emitted.plan.target.kernel else None
     progress.show(f"check: {BATCHES:,} random batches ...")
     compared = emitted.deployments or [Deployment("example", EXAMPLE)]
     agreement = compare_deployments(program, compared, BATCHES, SEED, target=target, name=name, host=emitted.host)
@@ -328,6 +359,8 @@ def _check(emitted: Emitted) -> bool:
     prose("check: gofmt, go vet, recorded batches and prompts: ok")
     ok = _print_agreement(agreement, tolerance(program))
     prose(f"check: StepTime of a batch of 128: {timing.ns:,.0f} ns/op, {timing.allocs} allocs/op")
+    if by_kernel:
+        prose(f"check: the same through the kernel: {by_kernel.ns:,.0f} ns/op, {by_kernel.allocs} allocs/op")
     return ok
 
 

@@ -180,7 +180,7 @@ def place_of(
     if check:
         raise InputError("--check goes with --out: --into always builds and tests. Leave it out.")
     if target != "blis-4":
-        raise InputError(f"--into goes with --target blis-4. For {target}, emit with --out and follow INTEGRATION.md.")
+        raise InputError(f"--into goes with --host blis-4. For {target}, emit with --out and follow INTEGRATION.md.")
     clone, branch = clones.checkout(into), branch_of(name)
     if clones.has_branch(clone, branch):
         remedy = f"Delete it ({clones.deleting(clone, branch)}), or choose another --name."

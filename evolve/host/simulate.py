@@ -159,7 +159,7 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWo
     bound = bind(assemble(program), program.theta, experiment.facts)
     source_of_load = experiment.workload.source
     of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()
-    warnings = (*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment]))
+    warnings = (*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment], "blis-4"))
     number, data = np.arange(len(load.requests)), data_hash([experiment])
     return ReplayWork(load, bound, number, data, (seed,), experiment.id, warnings=warnings)
 

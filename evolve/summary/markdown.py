@@ -108,6 +108,6 @@ def _commands(run: RunFolder, champion: int) -> str:
         command("show", program),
         command("show", program, "--check", "--physics"),
         command("predict", program, "--experiments", "plan.yaml"),
-        command("emit", program, "--target", "blis-4", "--out", "go/", "--check"),
+        command("emit", program, "--host", "blis-4", "--out", "go/", "--check"),
     ]
     return "\n".join(commands)

@@ -143,7 +143,7 @@ def _recommendation(
     commands = [
         command("show", program),
         command("validate", report.run),
-        command("emit", program, "--target", "blis-4", "--out", "go/", "--check"),
+        command("emit", program, "--host", "blis-4", "--out", "go/", "--check"),
     ]
     return [
         f"**Program {best.id}**: {_origin(best, by_id)}, with {_size(best)}. {_descent(best, by_id)}".rstrip(),

@@ -100,7 +100,7 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
     program, path = f"{report.run}:{best.id}", Path(report.run)
     own = open_run(path).own_options if is_run(path) else []
     one = ["--id", report.fitted[0]] if own else []  # else the deployments of all known models would be baked in
-    emit = command("emit", program, "--target", "blis-4", "--out", GO_FOLDER, *own, *one)
+    emit = command("emit", program, "--host", "blis-4", "--out", GO_FOLDER, *own, *one)
     more = command("resume", report.run, "--all", "--explain")
     suggest(command("archive", report.run), command("show", program), emit, more)
 

@@ -110,8 +110,24 @@ func NewKVStore(cfg sim.KVCacheConfig{seed}) sim.KVStore {{ return store{{cfg.To
 """
 
 
-def add_library(workdir: Path, module: str, *, main: bool) -> None:
-    """Add the simulator to the module with the stand-in for the host's types, as on its main or its frozen branch."""
+_REGISTERED = """
+// stores makes the cache; package kv registers it.
+var stores func(KVCacheConfig) KVStore
+
+// RegisterKVStore is called by package kv.
+func RegisterKVStore(make func(KVCacheConfig) KVStore) { stores = make }
+
+// MustNewKVStoreFromConfig makes the registered cache.
+func MustNewKVStoreFromConfig(cfg KVCacheConfig) KVStore { return stores(cfg) }
+"""
+_INIT = "\nfunc init() { sim.RegisterKVStore(NewKVStore) }\n"
+
+
+def add_library(workdir: Path, module: str, *, main: bool, newest: bool = False) -> None:
+    """Add the simulator to the module with the stand-in for the host's types, as on its main or its frozen branch.
+
+    `newest`: as on its newest branch, whose package kv registers its store.
+    """
     types = workdir / "sim" / "sim.go"
     text = types.read_text("utf-8")
     token = "TokenID" if main else "int"
@@ -122,7 +138,8 @@ def add_library(workdir: Path, module: str, *, main: bool) -> None:
         text = text.replace(head, head + fields)
     types.write_text(text, "utf-8")
     seats, budget = ("MaxNumSeqs", "MaxNumBatchedTokens") if main else ("MaxRunningReqs", "MaxScheduledTokens")
-    (workdir / "sim" / "library.go").write_text(_LIBRARY.format(seats=seats, budget=budget), "utf-8")
+    library = _LIBRARY.format(seats=seats, budget=budget)
+    (workdir / "sim" / "library.go").write_text(library + _REGISTERED * newest, "utf-8")
     (workdir / "sim" / "kv").mkdir()
-    seed = ", _ int64" if main else ""
-    (workdir / "sim" / "kv" / "kv.go").write_text(_KV.format(module=module, seed=seed), "utf-8")
+    seed = ", _ int64" if main and not newest else ""
+    (workdir / "sim" / "kv" / "kv.go").write_text(_KV.format(module=module, seed=seed) + _INIT * newest, "utf-8")

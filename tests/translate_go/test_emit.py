@@ -335,7 +335,7 @@ def test_check_says_what_it_found(target: str, tmp_path: Path, capsys: pytest.Ca
     exact = target == "blis-4"
     (tmp_path / "curve.py").write_text(CURVE)
     args = ["floor", "--id", "mixtral-8x7b-tp2-general"] if exact else [str(tmp_path / "curve.py")]
-    status = run_command(["emit", *args, "--out", str(tmp_path / "go"), "--target", target, "--check"])
+    status = run_command(["emit", *args, "--out", str(tmp_path / "go"), "--host", target, "--check"])
     out = capsys.readouterr().out
     times, steps = 10_000 + len(EDGES) + len(PROMPTS) + len(TARGETS[target].overheads), 10_000 + len(EDGES)
     if exact:
@@ -396,21 +396,21 @@ EMITTED = ("INTEGRATION.md", "defaults.yaml", "fitted.go", "fitted_test.go")
 
 def test_emitted_files_replace_each_other_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "go"
-    assert run_command(["emit", "floor", "--target", "blis-5", "--out", str(out)]) == 0
+    assert run_command(["emit", "floor", "--host", "blis-5", "--out", str(out)]) == 0
     first = {path.name: path.read_text() for path in out.iterdir()}
     assert set(first) == set(EMITTED) and all(MARK in text.split("\n")[0] for text in first.values())
-    assert run_command(["emit", "linear", "--target", "blis-5", "--out", str(out)]) == 0
+    assert run_command(["emit", "linear", "--host", "blis-5", "--out", str(out)]) == 0
     second = {path.name: path.read_text() for path in out.iterdir()}
     assert all(second[name] != first[name] for name in EMITTED)
     capsys.readouterr()
     for name in EMITTED:
         (out / name).write_text("mine\n" * 100 + MARK)
-        assert run_command(["emit", "floor", "--target", "blis-5", "--out", str(out)]) == 2
+        assert run_command(["emit", "floor", "--host", "blis-5", "--out", str(out)]) == 2
         told = capsys.readouterr().err
         assert f"{out / name}: evolve emit did not write it" in told and told.count("\n") == 1
         assert {path.name: path.read_text() for path in out.iterdir()} == second | {name: "mine\n" * 100 + MARK}
         (out / name).write_text(second[name])
-    assert run_command(["emit", "floor", "--target", "blis-4", "--out", str(out)]) == 0
+    assert run_command(["emit", "floor", "--host", "blis-4", "--out", str(out)]) == 0
     assert {path.name for path in out.iterdir()} == set(EMITTED) - {"defaults.yaml"}  # of the other target
 
 
@@ -418,7 +418,7 @@ def test_what_was_changed_by_hand_is_neither_replaced_nor_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "go"
-    again = ["emit", "linear", "--target", "blis-5", "--out", str(out)]
+    again = ["emit", "linear", "--host", "blis-5", "--out", str(out)]
     assert run_command(again) == 0
     for name in EMITTED:
         written = (out / name).read_bytes()

@@ -437,10 +437,10 @@ def test_the_files_are_clean_and_pass_their_own_tests(tmp_path: Path) -> None:
     assert checked.ok, checked.log
 
 
-@pytest.mark.parametrize("more", ["--id llama-2-7b-tp1-general", f"--deployment llama-2-7b,{GPU}", "--target blis-5"])
+@pytest.mark.parametrize("more", ["--id llama-2-7b-tp1-general", f"--deployment llama-2-7b,{GPU}", "--host blis-5"])
 def test_deployments_and_the_frozen_branch_exclude_it(
     more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["emit", "roofline", "--out", str(tmp_path / "go"), "--host-facts", *more.split()]) == 2
-    message = "Choose --target blis-4" if "target" in more else "goes without --id, --model and --deployment"
+    message = "Choose --host blis-4" if "--host" in more else "goes without --id, --model and --deployment"
     assert message in capsys.readouterr().err and not (tmp_path / "go").exists()

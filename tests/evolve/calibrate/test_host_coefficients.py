@@ -139,7 +139,7 @@ def test_programs_of_other_forms_are_refused(name: str, capsys: Capsys) -> None:
     assert "trained-physics form" in refused(capsys, "emit", name, "--coefficients")
 
 
-@pytest.mark.parametrize("words", ["--check", "--name mine", "--target blis-5", "--max-constants 99", "--host-facts"])
+@pytest.mark.parametrize("words", ["--check", "--name mine", "--host blis-5", "--max-constants 99", "--host-facts"])
 def test_options_without_a_use_for_coefficients_are_refused(words: str, capsys: Capsys) -> None:
     assert "give only --out" in refused(capsys, "emit", "--coefficients", *words.split())
 

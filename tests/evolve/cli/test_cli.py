@@ -202,7 +202,7 @@ def test_fit_writes_the_program_and_its_record(files: Path, capsys: Capsys) -> N
 @pytest.mark.parametrize("target", ["blis-4", "blis-5"])
 def test_emit_writes_the_go_and_what_goes_with_it(files: Path, target: str, capsys: Capsys) -> None:
     program, out = files / "p.py", files / target
-    assert evolve("emit", program, "--target", target, "--out", out, "--id", "mixtral-8x7b-tp2-general") == 0
+    assert evolve("emit", program, "--host", target, "--out", out, "--id", "mixtral-8x7b-tp2-general") == 0
     names = {p.name for p in (files / target).iterdir()}
     assert names == {"fitted.go", "fitted_test.go", "INTEGRATION.md"} | (
         {"defaults.yaml"} if target == "blis-5" else set()

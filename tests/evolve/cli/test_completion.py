@@ -82,7 +82,7 @@ SHELLS = [
 @pytest.mark.parametrize("offered", SHELLS)
 def test_a_shell_completes_commands_options_choices_and_names(offered, home: Path) -> None:  # type: ignore[no-untyped-def]
     assert offered("evolve pre") == ["predict"]
-    assert sorted(offered("evolve emit --target ")) == ["blis-4", "blis-5"]
+    assert sorted(offered("evolve emit --host ")) == ["blis-4", "blis-5", "blis-kernel"]
     assert {"runs/0001", "runs/repeats/seed-0"} <= set(offered("evolve archive runs/"))
     if offered is not in_bash:  # files too, by the shell's own function
         assert offered("evolve show mi") == (["FILES"] if offered is in_zsh else ["mine.py"])

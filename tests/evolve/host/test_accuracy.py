@@ -79,11 +79,11 @@ def test_deployments_beyond_every_run_are_counted(capsys: Capsys) -> None:
         return " ".join(texts[0].split()), " ".join(texts[1].split())
 
     far = f"{len(known) - len(inside)} of the {len(known)} deployments are beyond the fitted runs, by GPU, TP degree"
-    assert all(far in text for text in emitted("--target", "blis-4"))
+    assert all(far in text for text in emitted("--host", "blis-4"))
     hosts = host_deployments(("H100-SXM-80GB", "A100-SXM-80GB"))  # some models no host tells
     told = f"of the {len(hosts)} deployments are beyond the fitted runs"
     assert told in emitted("--host-facts")[0]
-    one = "--target", "blis-4", "--model", "llama-2-7b", "--hardware", "H100", "--tp", 1
+    one = "--host", "blis-4", "--model", "llama-2-7b", "--hardware", "H100", "--tp", 1
     assert "beyond the fitted runs" not in emitted(*one)[0]
     err, guide = emitted("--deployment", "mixtral-8x22b,H100,16", "--deployment", "llama-2-7b,H100,1")
     text = "mixtral-8x22b/H100-SXM-80GB/tp16: beyond the fitted runs in TP degree"

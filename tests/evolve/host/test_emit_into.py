@@ -404,7 +404,7 @@ def test_a_place_that_moved_is_refused_and_the_clone_stays(clone: Path, capsys: 
         (("--into", "host", "--out", "go"), "--out FOLDER or --into CHECKOUT, not both"),
         (("--out", "go", "--dry-run"), "--dry-run goes with --into"),
         (("--into", "host", "--check"), "--check goes with --out"),
-        (("--into", "host", "--target", "blis-5"), "--into goes with --target blis-4"),
+        (("--into", "host", "--host", "blis-5"), "--into goes with --host blis-4"),
     ],
 )
 def test_options_that_exclude_each_other(words: tuple[str, ...], why: str, capsys: Capsys) -> None:

@@ -268,7 +268,7 @@ def test_the_end_recommends_the_champion_and_says_what_that_costs() -> None:
     # 4.80, 4.85 and the seed's 5.00 are within 5 %
     assert "Of 3 programs in the archive 3 compete, and none of these" in text
     assert "its group-out error is 4.85; the lowest, 4.80, is that of program 8, with 10 op" in text
-    assert "evolve emit runs/0007:13 --target blis-4 --out go/ --check\n```\n" in text
+    assert "evolve emit runs/0007:13 --host blis-4 --out go/ --check\n```\n" in text
 
 
 def test_a_polished_champion_is_traced_to_its_idea_and_a_starting_program_may_remain_champion() -> None:
