@@ -135,13 +135,16 @@ def cli() -> None:
     """
 
 
-def main(group: click.Group | None = None) -> None:
-    """Run `evolve`, or the commands of another `group`, with the process's arguments, and exit."""
+def main(group: click.Group | None = None, name: str = "") -> None:
+    """Run `evolve`, or the commands of another `group`, with the process's arguments, and exit. `name`: see
+    `run_command`."""
     # a service manager's request to stop is handled like Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     closed = sys.stdout is None
     _open_streams()
-    status = fail("standard output is closed: send it to a file", 1) if closed else run_command(sys.argv[1:], group)
+    status = (
+        fail("standard output is closed: send it to a file", 1) if closed else run_command(sys.argv[1:], group, name)
+    )
     try:
         sys.stdout.flush()
     except Unread:
@@ -188,15 +191,16 @@ def _open_streams() -> None:
     )
 
 
-def run_command(args: list[str], group: click.Group | None = None) -> int:
-    """Run one command line of `evolve`, or of another group. Return its exit status; errors are one line on stderr."""
+def run_command(args: list[str], group: click.Group | None = None, name: str = "") -> int:
+    """Run one command line of `evolve`, or of another group, which has a `name` if it is no module of a clone. Return
+    its exit status; errors are one line on stderr."""
     if COMPLETION in os.environ:  # a shell asks, and waits
         return int(importlib.import_module("evolve.cli.completion").respond())
     if nul := [arg for arg in args if "\0" in arg]:
         return fail(f"{shown(nul[0])} has a NUL character: no name of a file has one", 2)
     begin()
     try:
-        name = f"python -m {group.name}" if group else "evolve"
+        name = name or (f"python -m {group.name}" if group else "evolve")
         return int((group or cli).main(args, prog_name=name, standalone_mode=False) or 0)
     except click.exceptions.Exit as e:
         return e.exit_code

@@ -52,8 +52,9 @@ archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE
 show PROGRAM --explain --diagnose --ablate --check --fields --physics --experiments=FILE --id=ANY...
     --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY
-score PROGRAM --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --json
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+score PROGRAM --experiments=FILE --id=ANY... --evaluation=FILE... --scenarios=FILE --catalog=FILE
+    --simresult=FILE --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY --explain
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
     --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 plot ANY... --kind=front|history|grid|fit|curve|terms --out=FILE --experiments=FILE --id=ANY...

@@ -81,9 +81,10 @@ class RunsScore:
     fitted: int | None
     rows: tuple[ScoreRow, ...]
     errors: tuple[Errors, ...]
+    seeds: tuple[int, ...] = SCORE_SEEDS
 
     def to_json(self) -> JsonObject:
-        about = {"program": self.program, "data": self.data, "fitted_runs": self.fitted, "seeds": list(SCORE_SEEDS)}
+        about = {"program": self.program, "data": self.data, "fitted_runs": self.fitted, "seeds": list(self.seeds)}
         runs = [
             dict(zip(("id", "e2e_error_pct", "ttft_error_pct", "tpot_error_pct"), e, strict=True)) for e in self.errors
         ]
@@ -95,7 +96,11 @@ def runs_score(source: Source, experiments: Sequence[Experiment]) -> RunsScore:
     runs = [e for e in experiments if e.quality == CLEAN and e.observed and e.observed.summary]
     if not runs:
         raise InputError("cannot score: no experiment has `quality: clean` and `observed` figures. Add measurements.")
-    errors = error_rows(source.complete, score_set(runs))
+    return score_of(source, runs, error_rows(source.complete, score_set(runs)), SCORE_SEEDS)
+
+
+def score_of(source: Source, runs: Sequence[Experiment], errors: Sequence[Errors], seeds: tuple[int, ...]) -> RunsScore:
+    """The score whose errors of each run are known, from replays under these arrival seeds."""
     shapes = _shapes(runs, errors)
     every = range(len(runs))
     rows = [_row("all", "", every, errors, shapes)]
@@ -103,7 +108,7 @@ def runs_score(source: Source, experiments: Sequence[Experiment]) -> RunsScore:
         names = [group_of(e) for e in runs]
         rows += [_row(by, name, [i for i in every if names[i] == name], errors, shapes) for name in sorted(set(names))]
     fitted = None if source.record is None else sum(known_before(source.record, e) for e in runs)
-    return RunsScore(source.name, data_hash(runs), fitted, tuple(rows), tuple(errors))
+    return RunsScore(source.name, data_hash(runs), fitted, tuple(rows), tuple(errors), seeds)
 
 
 def _shapes(runs: Sequence[Experiment], errors: Sequence[Errors]) -> list[tuple[float | None, float | None]]:

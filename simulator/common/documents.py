@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
@@ -165,6 +166,16 @@ def parse_yaml(data: bytes, where: str, empty: str) -> Any:
     Raises InputError, with the line if it is known, for a text that is not YAML, names a key twice, or exceeds a limit
     of this module.
     """
+    return _parsed(data, where, empty, yaml.load)
+
+
+def parse_documents(data: bytes, where: str, empty: str) -> list[Any]:
+    """`parse_yaml` of every document of a file that may have several."""
+    documents: list[Any] = _parsed(data, where, empty, lambda text, loader: list(yaml.load_all(text, loader)))
+    return documents
+
+
+def _parsed(data: bytes, where: str, empty: str, load: Callable[[str, Any], Any]) -> Any:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -174,7 +185,7 @@ def parse_yaml(data: bytes, where: str, empty: str) -> Any:
         raise InputError(f"{where}: is empty: {empty}")
     try:
         _check_yaml(text, where)
-        return yaml.load(text, _Loader)
+        return load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}: " if mark else ""

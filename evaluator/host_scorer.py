@@ -1,0 +1,89 @@
+"""How the host's scorer, `metricscore`, loads a deployment at a fixed concurrency, and what it takes from a run.
+
+So many clients send their next request when one is answered: 2 requests for each as a warm-up, then 10. Lengths of
+prompts and answers are independent whole numbers, uniform from 0.8 of a label to the label. TPOT is the mean over
+requests of each request's mean ITL, without the requests of the warm-up, which are the first to complete. TTFT is the
+mean over all that complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.clock.replay import Replay
+
+SHORTEST = 0.8  # of a label
+WARMUP, REQUESTS = 2, 10  # for each client
+SEED = 42  # of the scorer, unless it is told another one
+PERCENTILES = (90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of prompts or answers, every whole number from `low` to `high` equally often."""
+
+    low: int
+    high: int
+
+    def to_entry(self) -> object:
+        """As an experiments file has them."""
+        return self.low if self.low == self.high else {"uniform": {"min": self.low, "max": self.high}}
+
+
+def labelled(label: int) -> Lengths:
+    """The lengths of a label.
+
+    >>> labelled(1024)
+    Lengths(low=819, high=1024)
+    """
+    return Lengths(int(SHORTEST * label), label)
+
+
+def label_of(mean: float) -> int:
+    """The label whose lengths have this mean, as a benchmark reports it.
+
+    >>> label_of(922), label_of(7373)  # rounded means of 819 to 1024 and of 6553 to 8192
+    (1024, 8192)
+    """
+    return max(round(2.0 * mean / (1.0 + SHORTEST)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A mean and the PERCENTILES in ms; None without a request that has one."""
+
+    mean: float
+    percentiles: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PointFigures:
+    """What the scorer takes from a run; E2E, which it does not take, is over all requests that complete."""
+
+    tpot_ms: Latency | None
+    ttft_ms: Latency | None
+    e2e_ms: Latency | None
+
+
+def in_completion_order(replay: Replay) -> np.ndarray:
+    """int64: the completed requests, in the order in which the engine completes them."""
+    done = np.flatnonzero(replay.completed)
+    ends = replay.spread(replay.run.first_us + replay.run.decode_us)
+    return np.asarray(done[np.argsort(ends[done], kind="stable")])
+
+
+def figures(replay: Replay, clients: int) -> PointFigures:
+    """The figures of a run of so many clients. If nothing completes after the warm-up, its requests count."""
+    rows = in_completion_order(replay)
+    cut = WARMUP * clients
+    measured = rows[cut:] if cut < len(rows) else rows
+    return PointFigures(*(_latency(us) for us in (replay.itl_us[measured], replay.ttft_us[rows], replay.e2e_us[rows])))
+
+
+def _latency(us: np.ndarray) -> Latency | None:
+    known_ms = us[us > 0] / 1e3
+    if not known_ms.size:
+        return None
+    return Latency(float(known_ms.mean()), tuple(map(float, np.percentile(known_ms, PERCENTILES))))
