@@ -54,15 +54,15 @@ def of_text(text: str) -> Deployment:
     return of_names(parts[0], parts[1], int(tp), f"--deployment {text}")
 
 
-def gpus_of(text: str) -> tuple[str, ...]:
-    """The GPUs that `NAME,NAME` names, by the names of the hardware table. Raises InputError for one without tables."""
+def gpus_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The GPUs of these names, by the names of the hardware table. Raises InputError for one without tables."""
     named = []
-    for name in text.split(","):
-        gpu = hardware_table().get(name.strip())
+    for name in names:
+        gpu = hardware_table().get(name)
         if gpu is None or not gpu.get("kernels"):
-            measured = [str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels")]
+            measured = (str(entry["name"]) for entry in hardware_table().values() if entry.get("kernels"))
             there = ", ".join(dict.fromkeys(measured))
-            raise InputError(f"--gpus {text}: no measured kernels of {shown(name)}. Choose among {there}.")
+            raise InputError(f"--gpus {shown(name)}: no measured kernels of this GPU. Choose among {there}.")
         named.append(str(gpu["name"]))
     return tuple(dict.fromkeys(named))
 
