@@ -444,3 +444,18 @@ def test_deployments_and_the_frozen_branch_exclude_it(
     assert run_command(["emit", "roofline", "--out", str(tmp_path / "go"), "--host-facts", *more.split()]) == 2
     message = "Choose --host blis-4" if "--host" in more else "goes without --id, --model and --deployment"
     assert message in capsys.readouterr().err and not (tmp_path / "go").exists()
+
+
+def test_chosen_gpus_alone_have_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By default those of the host's own table that fit in 0.4 MB and 1,500 lines; others are named by the refusal."""
+    assert run_command(["emit", "champion", "--host-facts", "--out", str(tmp_path / "two")]) == 0
+    tables = (tmp_path / "two" / "fitted_tables.go").read_text()
+    assert len(tables) <= 400_000 and tables.count("\n") <= 1500
+    assert re.findall(r"^var fitted(\w+) =", tables, re.MULTILINE) == ["A100Sxm", "H100Sxm"]
+    assert run_command(["emit", "champion", "--host-facts", "--gpus", "L40S", "--out", str(tmp_path / "one")]) == 0
+    tables = (tmp_path / "one" / "fitted_tables.go").read_text()
+    assert re.findall(r"^var fitted(\w+) =", tables, re.MULTILINE) == ["L40s"]
+    assert "only of L40S" in (tmp_path / "one" / "fitted_facts.go").read_text()
+    capsys.readouterr()
+    assert run_command(["emit", "champion", "--host-facts", "--gpus", "H100,T4", "--out", str(tmp_path / "x")]) == 2
+    assert "--gpus 'T4': no measured kernels of this GPU. Choose among H100-SXM-80GB" in capsys.readouterr().err
