@@ -9,7 +9,7 @@ from simulator.schema import CURVES
 from translate_go.deployment import Deployment, least
 from translate_go.naming import clean, columns, comment, curve_name, digits, fact, indented, quoted
 from translate_go.table import deployment_literal, deployment_variable, name_check
-from translate_go.target import EmitPlan
+from translate_go.target import FORMULAS, EmitPlan
 from translate_go.templates import sections
 
 _TEXT = sections("constructors")
@@ -137,7 +137,9 @@ def _curve_checks(plan: EmitPlan) -> str:
 
 
 def _setting_checks(plan: EmitPlan) -> str:
-    names = [(name, fact(name), plan.target.flags[name]) for name in plan.settings]
+    derived = ", in the host by --max-num-seqs" if plan.target.main else ""
+    flags = {name: plan.target.flags[name] + (derived if name in FORMULAS else "") for name in plan.settings}
+    names = [(name, fact(name), flag) for name, flag in flags.items()]
     rows = indented((f'{{"{name}", "{field}", "{flag}", options.{field}}},' for name, field, flag in names), "\t\t")
     return plan.name.fill(_TEXT["settings"], rows=rows) if rows else ""
 
@@ -145,6 +147,9 @@ def _setting_checks(plan: EmitPlan) -> str:
 def _factory(plan: EmitPlan, call: str, doc: str, hardware: str = "hw", check: str = "") -> str:
     """The factory that makes the model by `call`, after the `check`. `hardware` is its name for the host's
     configuration, "_" if neither reads it."""
+    alone = all(d.facts.get("dp", 1) == d.facts.get("ep", 1) == 1 for d in plan.deployments)
+    if plan.target.main and plan.deployments and plan.reads_deployment and not plan.host and alone:
+        hardware, check = "hw", f"{plan.name.fill(_TEXT['one_rank'])}\n{check}"
     parameters = _parameters(plan, "_ sim.LatencyCoeffs", f"{hardware} sim.ModelHardwareConfig")
     first = plan.first.name if plan.first else ""
     warn = f"\t{plan.name.of('warn')}({quoted(first)}, {quoted(plan.warned[first])})\n" if first in plan.warned else ""

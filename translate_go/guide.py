@@ -14,6 +14,7 @@ from translate_go.constructors import constructor, options_literal
 from translate_go.deployment import Deployment
 from translate_go.generic.facts import host_options, host_use
 from translate_go.naming import clean, columns, fact, joined
+from translate_go.refusal import FIELDS, FILE, check_call, check_file
 from translate_go.source import host_option
 from translate_go.target import BLIS_5_DIFFERS, CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, MODULE, THRESHOLD, EmitPlan
 from translate_go.templates import sections
@@ -35,7 +36,10 @@ def integration(plan: EmitPlan, again: str, cautions: Sequence[str], accuracy: S
     target, name, fill = plan.target, plan.name, plan.name.fill
     files = [f"`{file}`" for file in _files(plan)]
     verb = "are files" if len(files) > 1 else "is one file"
-    about = fill(_TEXT["about"], files=f"{joined(files)} {verb}", target=target.name, branch=target.branch)
+    logger = ", the host's logger" if plan.warns else ""
+    about = fill(
+        _TEXT["about"], files=f"{joined(files)} {verb}", target=target.name, branch=target.branch, logger=logger
+    )
     if target.main:
         functions = joined([f"`{function}`" for function in HOST_FUNCTIONS])
         about += " " + fill(_TEXT["calls"], listed=functions)
@@ -143,11 +147,21 @@ def _settings(plan: EmitPlan) -> list[str]:
     if not plan.target.main:
         return [_paragraph(f"{about} Write them where the backend is made, as below.")]
     option = textwrap.indent(host_option(plan).replace("\t", "    "), "    ")
-    held = {name: FORMULAS.get(name, "{}").format(f"cfg.{CONFIG_FIELDS[name][0]}") for name in plan.settings}
-    values = "\n".join(f"        {fact(name)}: float64({value})," for name, value in held.items())
     defaults = f"With{plan.name.exported}Options({options_literal(plan, settings_of(None))})"
-    edits = plan.name.fill(_TEXT["by_option"], option=option, values=values, defaults=defaults)
+    edits = plan.name.fill(_TEXT["by_option"], option=option, held=_held_option(plan), defaults=defaults)
+    if derived := [fact(name) for name in plan.settings if name in FORMULAS]:
+        text = f"The host has no flag of {joined(derived)}: it is vLLM's default, 2 x `--max-num-seqs`, at most 512."
+        about = f"{about} {text}"
     return [_paragraph(f"{about} To pass the values that the command was given:"), edits]
+
+
+def _held_option(plan: EmitPlan) -> str:
+    """The Go of the option that takes the settings from the host's config `cfg`, "" for a program that reads none."""
+    if not plan.settings:
+        return ""
+    held = {name: FORMULAS.get(name, "{}").format(f"cfg.{CONFIG_FIELDS[name][0]}") for name in plan.settings}
+    values = ", ".join(f"{fact(name)}: float64({value})" for name, value in held.items())
+    return plan.name.fill(f"latency.With<Name>Options(latency.<Name>Options{{{values}}})")
 
 
 def _trees(plan: EmitPlan) -> list[str]:
@@ -162,9 +176,8 @@ def _ahead(plan: EmitPlan) -> list[str]:
     if not plan.reference:
         return []
     text = (
-        "With asynchronous scheduling vLLM composes a step as the one before begins, and the host composes it as it "
-        "begins. So the time before the queue has a reference step, where that is on. On an idle engine TTFT is a step "
-        "too long."
+        "`QueueingTime` has a reference step where scheduling is asynchronous: vLLM composes a step as the one before "
+        "begins, and the host as it begins. Under load TTFT is right so; on an idle engine it is too long by that step."
     )
     return [_paragraph(text)]
 
@@ -254,7 +267,9 @@ def steps(plan: EmitPlan) -> list[str]:
         wiring=f"\n{fill(_TEXT['wiring'])}" if plan.host else "",
         sizing=_TEXT["sized"] if plan.host else _TEXT["unsized"],
         offload="" if plan.host else f"{_TEXT['offload']}\n",
-        seam=f", latency.With{plan.name.exported}Options(...)" if plan.settings else "",
+        check=FILE,
+        checked=textwrap.indent(check_file(FIELDS, _held_option(plan)).rstrip().replace("\t", "    "), " " * 7),
+        call=check_call("config", " " * 7).replace("\t", "    "),
     )
     return [text]
 

@@ -142,7 +142,11 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 
 // NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
 // this file; it ignores coefficients and configuration.
-func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+func NewFittedBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	if hw.DP > 1 || hw.EnableExpertParallel {
+		return nil, fmt.Errorf("fitted: made for one rank, not for --dp %d --enable-expert-parallel=%t: give neither, or "+
+			"run an instance for each rank", hw.DP, hw.EnableExpertParallel)
+	}
 	m, err := NewFittedForMixtral_8x7bTp2(options)
 	if err != nil {
 		return nil, err

@@ -250,7 +250,7 @@ func NewFitted(d FittedDeployment, options FittedOptions) (*Fitted, error) {
 		name, field, flag string
 		value             float64
 	}{
-		{"cudagraph_capture_max", "CudagraphCaptureMax", "--max-cudagraph-capture-size", options.CudagraphCaptureMax},
+		{"cudagraph_capture_max", "CudagraphCaptureMax", "--max-cudagraph-capture-size, in the host by --max-num-seqs", options.CudagraphCaptureMax},
 	} {
 		if !(setting.value >= 1) || math.IsInf(setting.value, 0) { // unlike setting.value < 1, this rejects NaN
 			return nil, fmt.Errorf("fitted: the program reads %s: set FittedOptions.%s to the engine's %s (it is %g)",
@@ -269,7 +269,11 @@ func NewFittedForMixtral_8x7bTp2(options FittedOptions) (*Fitted, error) {
 
 // NewFittedBackend is the factory to register as a latency backend. Constants and facts are those of
 // this file; it ignores coefficients and configuration.
-func NewFittedBackend(_ sim.LatencyCoeffs, _ sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+func NewFittedBackend(_ sim.LatencyCoeffs, hw sim.ModelHardwareConfig, options FittedOptions) (sim.LatencyModel, error) {
+	if hw.DP > 1 || hw.EnableExpertParallel {
+		return nil, fmt.Errorf("fitted: made for one rank, not for --dp %d --enable-expert-parallel=%t: give neither, or "+
+			"run an instance for each rank", hw.DP, hw.EnableExpertParallel)
+	}
 	m, err := NewFittedForMixtral_8x7bTp2(options)
 	if err != nil {
 		return nil, err

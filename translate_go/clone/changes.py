@@ -16,11 +16,11 @@ from translate_go.clone import prose as prose_edits
 from translate_go.clone.registered import Backend, already
 from translate_go.clone.scan import GoFile, Span, edited, moved, read
 from translate_go.naming import fact
+from translate_go.refusal import FILE, check_call, check_file, check_test
 from translate_go.target import CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, MODULE, TARGETS
 from translate_go.templates import sections
 
 _TEXT = sections("host_guide")
-_CHECK = sections("host_check")
 
 PACKAGE = "sim/latency"  # where emitted files go
 FACTORY = f"{PACKAGE}/latency.go"
@@ -151,12 +151,7 @@ def check_files(files: Mapping[str, str]) -> dict[str, str]:
     roles = any("resolveConfigForRole(" in text for text in files.values())
     if "NumInstances" not in fields or not roles:
         raise moved(CLUSTER, "struct DeploymentConfig with NumInstances and the method resolveConfigForRole")
-    pools = [name for name in ("PrefillInstances", "DecodeInstances", "SharedInstances") if name in fields]
-    text = _CHECK["check"].replace("<pooled>", " + ".join(f"d.{name}" for name in pools))
-    calibrated = _CHECK["calibrated"] if "HWConfigByGPU" in fields else ""
-    text = text.replace("<placed>", f"{_CHECK['placed' if 'NodePools' in fields else 'unplaced']}\n")
-    text = text.replace("<calibrated>", f"\n{calibrated}" if calibrated else "")
-    return {"latency_check.go": f"{text}\n", "latency_check_test.go": f"{_CHECK['test']}\n"}
+    return {FILE: check_file(fields), FILE.replace(".go", "_test.go"): check_test()}
 
 
 def with_check(path: str, text: str) -> str:
@@ -168,7 +163,7 @@ def with_check(path: str, text: str) -> str:
         start = text.rfind("\n", 0, go.tokens[i].start) + 1
         if f"CheckLatencyModels({config})" in text or f'"{LOGGER}"' not in text:
             continue
-        edits.append((start, start, _CHECK["call"].replace("<config>", config).replace("<tabs>", go.indent(i)) + "\n"))
+        edits.append((start, start, check_call(config, go.indent(i)) + "\n"))
     return edited(text, edits)
 
 

@@ -95,6 +95,8 @@ def registered_test(plan: EmitPlan) -> dict[str, str]:
     else:
         config = 'sim.ModelHardwareConfig{Model: "any", GPU: "any", TP: 1}'
     refused = []
+    if plan.reads_deployment and not plan.host:
+        refused.append(plan.name.fill(_TEXT["registered_ranks"], option=option))
     if plan.settings:
         refused.append(plan.name.fill(_TEXT["registered_settings"], flag=plan.target.flags[plan.settings[0]]))
     if named:

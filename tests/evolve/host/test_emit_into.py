@@ -100,7 +100,7 @@ def test_the_hosts_replay_with_the_new_backend_has_our_times(clone: Path, tmp_pa
     model = "--model=llama-2-7b"
     assert replayed(clone, tmp_path, "my-fit", model) == simulated(tmp_path, "champion", *where)
     refused_by_host = run_host(clone, tmp_path, "my-fit", model, "--hardware=H100", "--tp=2")
-    made = "--latency-model: my-fit: made for --model meta-llama/llama-2-7b-hf --hardware H100 --tp 1, not for --model"
+    made = "Failed to create the latency model: my-fit: made for --model meta-llama/llama-2-7b-hf --hardware H100 --tp 1, not for --model"
     assert refused_by_host.returncode == 1 and is_fatal(refused_by_host.stderr)
     assert f'{made} "llama-2-7b" --hardware "H100" --tp 2: ' in refused_by_host.stderr.replace('\\"', '"')
     pools = ("--prefill-instances=1", "--decode-instances=1", "--hardware=H100", "--decode-hardware=A100")
