@@ -60,10 +60,9 @@ def aggregate(replay: Replay) -> dict[str, object]:
         figures["kv_allocation_failures"] = run.failures
     if load.limits.tier:
         figures["kv_blocks_loaded"] = run.loaded  # not the host's: of the hits, those from host memory
-    blocks = run.account.hits + run.account.misses
     return figures | {
         "preemption_count": run.preemptions,
-        "cache_hit_rate": run.account.hits / blocks if blocks else 0.0,
+        "cache_hit_rate": run.account.hit_rate,
         "dropped_unservable": dropped,
         "length_capped_requests": 0,  # outputs end where the trace ends them, before the host's cap
         "timed_out_requests": gave_up,

@@ -58,7 +58,7 @@ def stages_of(e: Experiment, load: Load) -> Stages:
     """The load stages of an experiment; the summary of one with a single stage may stand for the stage.
 
     A replay of the load at the observed pace shows which prompts the cache holds. Rates, decodes and prompts are those
-    of one data-parallel rank and batch in flight.
+    of one data-parallel rank and batch in flight of one replica.
     """
     rows: list[list[float]] = []
     histograms: list[np.ndarray] = []
@@ -77,7 +77,7 @@ def stages_of(e: Experiment, load: Load) -> Stages:
             bins[0, BIN_INPUT] = prompt
         histograms.append(bins)
         rate, computed = offered[j] / 1e6, new[later]
-        rate /= load.limits.lanes
+        rate /= load.lanes
         requests = rate, output, prompt, _mean(computed[computed > 0]), _mean(computed == 0)
         limits = e.engine.max_num_seqs, _budget(e.engine), stage.duration_s * 1e6
         n = rate * (output - 1) * means[2] * 1e3
@@ -158,7 +158,7 @@ def steps_seen(run: Replay, new: np.ndarray, chosen: np.ndarray, pace_us: int, m
     prompt = over(start, first, inputs.astype(float))
     earlier = over(start, first, (new[done] - new[done] / parts) / 2.0)
     limits = run.load.limits
-    mean = np.full(steps, 1.0 / limits.lanes)
+    mean = np.full(steps, 1.0 / run.load.lanes)
     # of ranks that step together, one with a prompt is the slowest
     prompts = np.maximum(mean, 1.0 / np.maximum(k, 1.0)) if limits.together else mean
     columns = np.array([n, k, tokens, earlier, prompt, context, square]) * [mean, *[prompts] * 4, mean, mean]

@@ -63,8 +63,8 @@ view FILE... --port=ANY --export=FILE --json --quiet
 emit PROGRAM --host=blis-4|blis-5|blis-kernel --out=FILE --into=FILE --dry-run --coefficients
     --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts
     --gpus=ANY... --name=ANY --check --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-simulate --case=FILE --trace=FILE --tracev2=FILE --experiments=FILE --id=ANY --program=PROGRAM --model=MODEL
-    --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
+simulate --case=FILE --trace=FILE --tracev2=FILE --workload=FILE --experiments=FILE --id=ANY --program=PROGRAM
+    --model=MODEL --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
     --max-conditionals=ANY --max-constants=ANY

@@ -6,7 +6,7 @@ The formats are those of the host simulator's recordings, which the exactness te
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,13 @@ import pyarrow as pa
 
 from simulator.common.documents import read_json
 from simulator.common.errors import InputError, Section, unreadable
+from simulator.common.json import JsonObject
 from simulator.serving.engine import LARGEST as MOST
+from simulator.serving.engine import STANDARD, Engine, read_setting
 from simulator.serving.limits import HOST_ENGINE, MOST_USERS
 from simulator.serving.load import NEVER, Clients, EngineLimits, Load
+from simulator.serving.spec import read_replicas
+from simulator.serving.speculation import lacks_acceptance
 from simulator.serving.trace import Requests
 from simulator.serving.traces.csv import EMPTY, header, line_of, mistyped, read_columns
 
@@ -25,6 +29,11 @@ LINEAR = ("b0_us", "per_prefill_token_us", "per_decode_request_us", "per_decode_
 TRACE = ("row", "arrival_s", "input_len", "output_len", "prefix_group", "prefix_len", "timeout_s")
 NEEDED = ("arrival_s", "input_len", "output_len")
 LOAD = ("concurrency", "think_time_us", "requests")
+SETTINGS = (
+    *("kv_cache_dtype", "speculative_method", "num_speculative_tokens", "speculative_acceptance", "draft_model"),
+    *("kv_offloading_size", "kv_offload_gb_per_s", "kv_offload_latency_us", "offload_prompt_only"),
+)
+"""Settings of a case's engine beside its limits: for the fields that programs read, drafts and KV offload."""
 LONGEST = 2**30  # tokens of a prompt or an answer
 LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 
@@ -32,7 +41,8 @@ LATEST_S = 1e11  # seconds: 10^17 us, far below what an int64 holds
 @dataclass(frozen=True)
 class HostCase:
     """Engine limits, the backend's overheads in us, the constants of its step time (None if the case has none), and
-    its clients (None for a trace with arrivals), who send `requests` in all (0: those of the trace)."""
+    its clients (None for a trace with arrivals), who send `requests` in all (0: those of the trace). engine: has the
+    SETTINGS. replicas: that take turns, each with these limits."""
 
     limits: EngineLimits
     alpha: dict[str, float]
@@ -40,6 +50,8 @@ class HostCase:
     users: int | None = None
     think_us: int = 0
     requests: int = 0
+    engine: Engine = STANDARD
+    replicas: int = 1
 
     def load(self, requests: Requests) -> Load:
         """The requests under the limits; from the clients as the host has them, where the case has some.
@@ -47,10 +59,10 @@ class HostCase:
         User u of N begins at floor(u * think time / N), and thinks from the engine's completion on.
         """
         if self.users is None:
-            return Load(requests, self.limits)
+            return Load(requests, self.limits, replicas=self.replicas)
         think, n = np.full(len(requests), self.think_us, np.int64), len(requests)
         clients = Clients(np.array([0, n]), np.array([self.users]), think[:1], think, at_engine=True)
-        return Load(requests, self.limits, clients)
+        return Load(requests, self.limits, clients, replicas=self.replicas)
 
 
 def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase:
@@ -62,26 +74,45 @@ def read_case(path: Path, defaults: Mapping[str, int] = HOST_ENGINE) -> HostCase
     if not isinstance(value, dict):
         raise InputError(f"{path}: must be a mapping. Give `engine`, `alpha` and, without --program, `step_linear_kv`.")
     top = Section(str(path), "", value)
-    _only(top, "name", "why", "alpha", "step_linear_kv", "engine", "horizon_us", "load", "host_summary")
+    _only(top, "name", "why", "alpha", "step_linear_kv", "engine", "replicas", "horizon_us", "load", "host_summary")
     linear = _numbers(top, "step_linear_kv", LINEAR) if top.has("step_linear_kv") else None
     alpha = _numbers(top, "alpha", ALPHA) if top.has("alpha") else dict.fromkeys(ALPHA, 0.0)
-    engine = dict(defaults)
+    engine, own = dict(defaults), STANDARD
     if top.has("engine"):
         given = top.section("engine", "give a mapping of engine limits")
-        _only(given, *HOST_ENGINE)
-        for key in filter(given.has, given.raw):
+        _only(given, *HOST_ENGINE, *SETTINGS)
+        own = _settings(given)
+        for key in (key for key in HOST_ENGINE if given.has(key)):
             least = 0 if key in ("long_prefill_token_threshold", "max_model_len") else 1
             engine[key] = given.whole(key, "give a whole number", least=least, most=MOST[key])
     horizon = top.whole("horizon_us", "give microseconds, or null for none") if top.has("horizon_us") else NEVER
-    limits = limits_from(engine, horizon)
+    drafts, acceptance = own.num_speculative_tokens, own.speculative_acceptance or 0.0
+    limits = replace(limits_from(engine, horizon), drafts=drafts, acceptance=acceptance)
+    case = HostCase(limits, alpha, linear, engine=own, replicas=read_replicas(top))
     if not top.has("load"):
-        return HostCase(limits, alpha, linear)
+        return case
     load = top.section("load", "give concurrency, think_time_us and requests")
     _only(load, *LOAD)
     users = load.whole("concurrency", "give a number of users", least=1, most=MOST_USERS)
     think = load.whole("think_time_us", "give microseconds", least=0) if load.has("think_time_us") else 0
     requests = load.whole("requests", "give a number of requests", least=1) if load.has("requests") else 0
-    return HostCase(limits, alpha, linear, users, think, requests)
+    return replace(case, users=users, think_us=think, requests=requests)
+
+
+def _settings(given: Section) -> Engine:
+    """The engine with SETTINGS. Raises InputError for drafts of which nobody says how many are accepted."""
+    settings = {key: value for key in SETTINGS if (value := read_setting(given, key)) is not None}
+    engine = Engine(**settings, given=frozenset(settings))  # type: ignore[arg-type]
+    if lacks_acceptance(engine):
+        raise given.error("speculative_acceptance", "is missing", "give the share of drafted tokens that are accepted")
+    return engine
+
+
+def case_of(limits: EngineLimits, engine: Engine, replicas: int) -> JsonObject:
+    """The case of replicas of an engine with these limits: what `read_case` reads as the same."""
+    settings = {key: value for key, value in engine.to_entry().items() if key in SETTINGS}
+    case: JsonObject = {"engine": engine_of(limits) | settings}
+    return {**case, "replicas": replicas} if replicas > 1 else case
 
 
 def limits_from(engine: Mapping[str, int], horizon_us: int = int(NEVER)) -> EngineLimits:

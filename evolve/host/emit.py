@@ -298,11 +298,8 @@ def unlike_host(experiments: Sequence[Experiment], target: str) -> tuple[str, ..
     """A line for each setting of these experiments' engines that the host has not."""
     whole = "the host always has chunked prefill: it splits prompts that chunked_prefill: false keeps whole"
     ranks = "the host's backend sees the batch of one rank, and counts its tokens for each of the others too"
-    drafts = (
-        "the host counts the accepted tokens of a decode against the budget of a step, not all that it verifies, and a "
-        "case for it holds no drafts"
-    )
-    offload = "the Go says nothing of KV offload: the host has a tier of its own, which its flags set"
+    drafts = "the host counts the accepted tokens of a decode against the budget of a step, not all that it verifies"
+    offload = "the host offloads KV blocks by rules of its own, where loads take no time; the Go says nothing of it"
     offloaded = [e for e in experiments if e.engine.kv_offloading_size and not HOSTS[target].kernel]
     return (
         *(f"{e.id}: {offload}" for e in offloaded),

@@ -1,4 +1,5 @@
-"""Files exchanged with the host: traces as TraceV2, in and out, and results as JSON that its `calibrate` reads."""
+"""Files exchanged with the host: traces as TraceV2, in and out, loads as its own clients send them, its KV offload, and
+results as JSON that its `calibrate` reads."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import io
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,26 +17,32 @@ import numpy as np
 
 from evaluator.host_summary import aggregate
 from evolve.calibrate.coefficients import has_coefficients
-from evolve.host.cases import ALPHA, HostCase, engine_of, limits_from, read_case
+from evolve.host.cases import ALPHA, HostCase, case_of, engine_of, limits_from, read_case
 from evolve.host.simulate import CaseNames, ReplayWork, bound_to, check_output, mean_gap, save
 from evolve.output.files import digest_of
 from evolve.output.terminal import command
 from evolve.run.program import Source
 from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
+from simulator.common.documents import yaml_text
 from simulator.common.errors import InputError, unwritable
+from simulator.common.json import JsonObject
+from simulator.serving.deployment import served
 from simulator.serving.digests import LATER
+from simulator.serving.engine import AUTO, Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.limits import HOST_ENGINE
 from simulator.serving.load import EngineLimits, Load
 from simulator.serving.traces import tracev2
 from simulator.serving.traces.tracev2 import CASE, NEVER, Header, Recording, TraceServer, read_header, read_recording
+from simulator.serving.traces.workload_spec import left_out, unheld, workload_spec_text
 from translate_go.guide import HORIZON_US, longest
 from translate_go.naming import DEFAULT
 from translate_go.target import TARGETS, THRESHOLD
 
 HEADER, DATA = "header.yaml", "trace.csv"
-RESULTS = "host-results.json"  # that the host writes
+WORKLOAD, OFFLOAD = "workload.yaml", "kv-offload.yaml"
+RESULTS, METRICS = "host-results.json", "host-metrics.json"  # that the host writes
 BUILT_IN = "trained-physics"  # the host's own backend whose form seeds/trained_physics.py has
 EXPORT = "--out"
 _FLAGS = TARGETS["blis-4"].flags
@@ -71,12 +78,12 @@ def of_tracev2(
         raise InputError(f"{header_path}: no model is named. Give --model.")
     names = CaseNames(served, hardware, tp or header.server.tensor_parallel or 1) if served and hardware else None
     missing = "--hardware" if served else "--model, --hardware and --tp"
-    bound, warnings = bound_to(case, case_path or header_path, source, names, f"Give {missing}.")
+    case, bound, warnings = bound_to(case, case_path or header_path, source, names, f"Give {missing}.")
     trace = read_recording(header_path, data_path)
     files = (header_path, data_path, case_path) if case_path else (header_path, data_path)
     assumed = () if case_path else (_assumed(header_path, header.server),)
     warnings = (*header.notes, *assumed, *warnings)
-    load, where = Load(trace.requests, case.limits), str(data_path)
+    load, where = Load(trace.requests, case.limits, replicas=case.replicas), str(data_path)
     return ReplayWork(load, bound, trace.number, digest_of(*files), (), where, files, warnings)
 
 
@@ -98,7 +105,7 @@ def _assumed(header: Path, server: TraceServer) -> str:
 
 
 def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
-    """The work with the requests that TraceV2 can hold, and the limits that the host has: this one is simulated.
+    """The work with the requests that TraceV2 can hold, and the limits that a case has: this one is simulated.
 
     A warning says how that changes the prefix cache and the mean TTFT.
     """
@@ -111,38 +118,33 @@ def as_tracev2(work: ReplayWork, experiment: Experiment) -> ReplayWork:
         requests = replace(requests, prompt=none, group=none, chains=None)
     held, lost = tracev2.with_one_prefix(requests)
     own = work.load.limits
-    limits = replace(limits_from(engine_of(own)), drafts=own.drafts, acceptance=own.acceptance)
-    exported = replace(work, load=Load(held, limits, work.load.clients))
-    if experiment.workload.closed:
-        exported = replace(exported, warnings=(*work.warnings, _own_client(experiment)))
-    tier = work.load.limits.tier
-    if not lost and not tier:
+    limits = replace(limits_from(engine_of(own)), drafts=own.drafts, acceptance=own.acceptance, tier=own.tier)
+    exported = replace(work, load=replace(work.load, requests=held, limits=limits))
+    exported = replace(exported, warnings=(*work.warnings, *_about_load(experiment)))
+    if not lost:
         return exported
     (hits, ttft_ms), (hits_left, ttft_ms_left) = (_cached(each) for each in (work, exported))
-    causes = ["TraceV2 has one prefix per request"] if lost else []
-    if tier:
-        causes.append("the case has no KV offload, which the host replays by other rules: its loads take no time")
     text = (
-        f"{experiment.id}: {', and '.join(causes)}. {hits_left:.1f} % of the prompts' KV blocks are cached "
+        f"{experiment.id}: TraceV2 has one prefix per request. {hits_left:.1f} % of the prompts' KV blocks are cached "
         f"instead of {hits:.1f} %, and the mean TTFT is {ttft_ms_left:.1f} ms instead of {ttft_ms:.1f}"
     )
     return replace(exported, warnings=(*exported.warnings, text))
 
 
-def _own_client(experiment: Experiment) -> str:
-    """The note on the arrivals of a closed load, which in a trace are those that this program's answers gave."""
-    stages, clients = experiment.workload.stages, experiment.workload.clients
-    text = f"{experiment.id}: arrivals in the trace are those that this program's answers gave"
-    think_s = clients.think_time_s.fixed if clients else 0.0
-    if len(stages) > 1 or think_s is None or (clients and clients.warmup_requests):
-        return f"{text}; the host's own client has one stage, a fixed time to think and no warm-up"
-    flags = {
-        "--concurrency": stages[0].users,
-        "--think-time-ms": f"{1e3 * think_s:g}",
-        "--num-requests": stages[0].requests,
-    }
-    own = shlex.join(["blis", "run", *(str(word) for pair in flags.items() for word in pair), "--timeout", "-1"])
-    return f"{text}; the host's own client makes them itself: `{own}`, with lengths of its own"
+def _about_load(experiment: Experiment) -> Iterator[str]:
+    """What a trace says of a closed load and of KV offload, and what WORKLOAD cannot hold of their load."""
+    workload, offloads = experiment.workload, experiment.engine.kv_offloading_size
+    if workload.closed:
+        yield f"{experiment.id}: arrivals in the trace are those that this program's answers gave"
+    if offloads:
+        text = "the host's replay refuses KV offload for a trace that was made without it"
+        yield f"{experiment.id}: {text}; its `run` has it, with its own latency models alone"
+    if not (workload.closed or offloads):
+        return
+    if what := unheld(workload):
+        yield f"{experiment.id}: no {WORKLOAD}, as the host's workload spec cannot hold {what}"
+    elif lacks := left_out(workload):
+        yield f"{experiment.id}: {WORKLOAD} leaves out {' and '.join(lacks)}"
 
 
 def _cached(work: ReplayWork) -> tuple[float, float]:
@@ -172,15 +174,18 @@ def header_of(experiment: Experiment, limits: EngineLimits) -> Header:
 
 @dataclass(frozen=True)
 class TraceFolder:
-    """A folder with the simulated requests as TraceV2, HEADER and DATA, and the engine's limits as a case.
+    """A folder with the simulated requests as TraceV2, HEADER and DATA, and the engine's limits as a case. For a closed
+    load or KV offload also the load as the host's own clients send it, and the file of its host memory.
 
-    hardware, backend: names on the host's command line.
+    hardware, backend: names on the host's command line. seed: of the arrivals.
     """
 
     path: Path
     header: Header
     hardware: str
     backend: str
+    experiment: Experiment
+    seed: int
 
     def check(self, inputs: tuple[Path, ...]) -> None:
         try:
@@ -193,24 +198,33 @@ class TraceFolder:
             check_output(self.path / name, inputs, EXPORT)
 
     def write(self, replay: Replay, number: np.ndarray) -> None:
-        case = json.dumps({"engine": engine_of(replay.load.limits)}, indent=1) + "\n"
-        trace = recording_of(replay, number, self.header)
+        e, trace = self.experiment, recording_of(replay, number, self.header)
+        case = json.dumps(case_of(replay.load.limits, e.engine, e.replicas), indent=1) + "\n"
         contents: dict[str, Callable[[TextIO], object]] = {
             HEADER: lambda file: file.write(tracev2.header_text(self.header)),
             DATA: partial(tracev2.write_data, trace),
             CASE: lambda file: file.write(case),
+            WORKLOAD: lambda file: file.write(workload_spec_text(e.workload, e.id, self.seed)),
+            OFFLOAD: lambda file: file.write(offload_text(e.engine)),
         }
-        for name, write in contents.items():
-            save(self.path / name, EXPORT, partial(_write, write))
+        for name in self.files:
+            save(self.path / name, EXPORT, partial(_write, contents[name]))
 
     @property
     def files(self) -> tuple[str, ...]:
-        return HEADER, DATA, CASE
+        of_load = (WORKLOAD,) if self.has_workload else ()
+        return HEADER, DATA, CASE, *of_load, *((OFFLOAD,) if self.experiment.engine.kv_offloading_size else ())
 
-    def ingest_command(self, experiment: Experiment, limits: EngineLimits) -> str:
+    @property
+    def has_workload(self) -> bool:
+        """True if the host's own clients send the load, which its spec can hold."""
+        workload = self.experiment.workload
+        return bool(workload.closed or self.experiment.engine.kv_offloading_size) and not unheld(workload)
+
+    def ingest_command(self, limits: EngineLimits) -> str:
         """The command line that makes an experiment of the trace again, with the settings that a header cannot hold."""
         held = asdict(self.header.server)
-        engine = experiment.engine
+        engine = self.experiment.engine
         features = {
             "chunked_prefill": engine.chunked_prefill,
             "prefix_caching": limits.caching,
@@ -221,30 +235,70 @@ class TraceFolder:
         settings |= {name: str(value).lower() for name, value in engine.to_entry().items() if name in LATER}
         files = ("--tracev2", self.path / HEADER, self.path / DATA, "--out", self.path / "ingested")
         given = (word for key, value in settings.items() for word in ("--engine", f"{key}={value}"))
-        return command("ingest", *files, "--hardware", experiment.hardware, *given)
+        return command("ingest", *files, "--hardware", self.experiment.hardware, *given)
 
-    def host_command(self, limits: EngineLimits, duration_s: float) -> str:
-        """The host's command line that replays the trace under these limits, for whole days: at least twice as long as
-        the simulation took."""
-        limits = replace(limits, max_model_len=longest(limits.max_model_len, limits.blocks, limits.block))
-        server = self.header.server
-        flags = {
+    def host_commands(self, limits: EngineLimits, duration_s: float) -> list[str]:
+        """The host's command lines under these limits: the one that replays the trace, for whole days, at least twice
+        as long as the simulation took; and the one that has its own clients send the load."""
+        replayed = {
             "--trace-header": self.path / HEADER,
             "--trace-data": self.path / DATA,
             "--results-path": self.path / RESULTS,
+            "--horizon": HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1),
+        }
+        flags = self._flags(limits)
+        commands = [_blis("replay", {**replayed, **flags})]
+        if self.has_workload:
+            offload = {"--kv-offload-config": self.path / OFFLOAD} if limits.tier else {}
+            run = {"--workload-spec": self.path / WORKLOAD, **offload, "--metrics-path": self.path / METRICS}
+            commands.append(_blis("run", {**run, **flags}))
+        return commands
+
+    def _flags(self, limits: EngineLimits) -> dict[str, object]:
+        """The host's flags for the deployment."""
+        limits = replace(limits, max_model_len=longest(limits.max_model_len, limits.blocks, limits.block))
+        e, server = self.experiment, self.header.server
+        flags: dict[str, object] = {
             "--model": server.model,
             "--hardware": self.hardware,
             "--tp": server.tensor_parallel,
             "--latency-model": self.backend,
-            "--horizon": HORIZON_US * max(math.ceil(2e6 * duration_s / HORIZON_US), 1),
             "--cache-signal-delay": 0,
             "--snapshot-refresh-interval": 0,
             **{FLAGS[setting]: value for setting, value in engine_of(limits).items() if value},
         }
+        if (dtype := _kv_type(e)) is not None:
+            flags["--kv-cache-dtype"] = dtype
         if limits.drafts:
             flags["--num-speculative-tokens"] = limits.drafts
             flags["--speculative-acceptance-rate"] = repr(limits.acceptance)
-        return shlex.join(["blis", "replay", *(str(word) for pair in flags.items() for word in pair)])
+        if e.replicas > 1:
+            flags |= {"--num-instances": e.replicas, "--routing-policy": "round-robin"}
+        return flags
+
+
+def _blis(verb: str, flags: Mapping[str, object]) -> str:
+    return shlex.join(["blis", verb, *(str(word) for pair in flags.items() for word in pair)])
+
+
+def _kv_type(e: Experiment) -> str | None:
+    """The host's word for the type of the KV cache; None where it takes that of the model, as the host does."""
+    given = e.engine.kv_cache_dtype
+    if given != AUTO:
+        return "bf16" if given == "bfloat16" else given
+    asked = e.spec is not None and served(e.spec.model, e.engine, e.id).kv_bytes == 1  # by the checkpoint
+    return "fp8" if asked else None
+
+
+def offload_text(engine: Engine) -> str:
+    """The host's file of host memory for KV blocks. It counts the bytes of each GPU, where vLLM counts those of all."""
+    block: JsonObject = {
+        "cpu_bytes_to_use": int((engine.kv_offloading_size or 0.0) * 2**30 / engine.tensor_parallel),
+        "block_size": engine.block_size,
+        "eviction_policy": "lru",
+        "offload_prompt_only": engine.offload_prompt_only,
+    }
+    return yaml_text({"kv_offload": block})
 
 
 def backend_of(source: Source) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -30,16 +30,17 @@ from simulator.common.json import JsonObject
 from simulator.language.complete import DEFAULTS
 from simulator.language.opcodes import assemble
 from simulator.language.parse import parse
-from simulator.serving.defaults import facts_of_engine, settled
+from simulator.serving.defaults import facts_of_engine, host_link_gb_per_s, settled
 from simulator.serving.digests import data_hash
 from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import omitted
-from simulator.serving.gpu import Gpu, hardware_table
+from simulator.serving.gpu import Gpu, hardware_table, known_gpu
 from simulator.serving.known import facts_of, named_deployment
-from simulator.serving.load import EngineLimits, Load, load_of
+from simulator.serving.load import Load, load_of, load_under, tier_limits
 from simulator.serving.trace import Trace
 from simulator.serving.traces.csv import in_milliseconds
+from simulator.serving.traces.workload_spec import read_workload_spec
 
 ROWS = 1 << 20  # rows of results written at a time
 
@@ -77,19 +78,36 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Cas
     A method that the program lacks is the language's, not the case's: a program means the same everywhere. Raises
     InputError for wrong files, and for a program that reads deployment fields which neither the case nor `names` gives.
     """
-    case = read_case(case_path)
-    remedy = "A case names no model: give --model, --hardware and --tp."
-    bound, warnings = bound_to(case, case_path, source, names, remedy)
+    case, bound, warnings = _case_alone(case_path, source, names)
     requests, number = read_trace(trace_path, case)
     warnings = (*in_milliseconds(requests.arrival_us / 1e6, trace_path.name), *warnings)
     files, load = (case_path, trace_path), case.load(requests)
     return ReplayWork(load, bound, number, digest_of(*files), (), str(trace_path), files, warnings)
 
 
+def of_workload(
+    case_path: Path, spec_path: Path, source: Source | None, names: CaseNames | None, seed: int
+) -> ReplayWork:
+    """A workload spec of the host under a case's limits, with arrival seed `seed`, timed as in `of_case`."""
+    case, bound, warnings = _case_alone(case_path, source, names)
+    if case.users is not None:
+        raise InputError(f"{case_path}: load and --workload exclude each other. Leave one of them out.")
+    workload, files = read_workload_spec(spec_path), (case_path, spec_path)
+    load = load_under(workload, workload.name, seed, case.limits, case.replicas)
+    number = np.arange(len(load.requests))
+    return ReplayWork(load, bound, number, digest_of(*files), (seed,), str(spec_path), files, warnings)
+
+
+def _case_alone(path: Path, source: Source | None, names: CaseNames | None) -> tuple[HostCase, Bound, tuple[str, ...]]:
+    """The case in a file, with nothing else that names a model, the program bound to it, and warnings."""
+    return bound_to(read_case(path), path, source, names, "A case names no model: give --model, --hardware and --tp.")
+
+
 def bound_to(
     case: HostCase, where: Path, source: Source | None, names: CaseNames | None, remedy: str
-) -> tuple[Bound, tuple[str, ...]]:
-    """The program, or else the backend of the case in the file `where`, bound to its deployment; and warnings.
+) -> tuple[HostCase, Bound, tuple[str, ...]]:
+    """The case in the file `where` with its KV offload in blocks, the program, or else its backend, bound to its
+    deployment, and warnings.
 
     Raises InputError if there is neither, and, with the remedy, for deployment fields that are not known.
     """
@@ -100,15 +118,19 @@ def bound_to(
         program = parse(text)
     else:
         program = program_for(source)
-    facts = _facts(case.limits, names)
+    facts = _facts(case, names)
     code = assemble(program)
     unknown = sorted({name for _, name in code.statics} - facts.keys())
     if unknown:
         fields = ", ".join(f"s.{name}" for name in unknown)
         raise InputError(f"{source.name if source else where}: the program reads {fields}, which are unknown. {remedy}")
+    if case.engine.kv_offloading_size:
+        if names is None:
+            raise InputError(f"{where}: engine.kv_offloading_size: the bytes of a KV block are unknown. {remedy}")
+        case = replace(case, limits=replace(case.limits, tier=tier_limits(_engine(case, names), facts)))
     of_program = _warnings(source, case, where) if source else ()
     of_deployment = _doubts(source, names, facts) if source and names else ()
-    return bind(code, program.theta, facts), (*of_program, *of_deployment, *omitted(facts))
+    return case, bind(code, program.theta, facts), (*of_program, *of_deployment, *omitted(facts))
 
 
 def _warnings(source: Source, case: HostCase, case_path: Path) -> tuple[str, ...]:
@@ -130,14 +152,24 @@ def _doubts(source: Source, names: CaseNames, facts: Mapping[str, float]) -> tup
     return beyond
 
 
-def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
-    """The deployment fields that a case's limits give; all of them if a model is named."""
+def _facts(case: HostCase, names: CaseNames | None) -> dict[str, float]:
+    """The deployment fields that a case gives; all of them if a model is named."""
+    limits = case.limits
     if names is None:
         values = limits.max_seqs, limits.budget, limits.max_model_len, limits.block, limits.blocks
         fields = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "kv_blocks")
         own = facts_of_engine(settled(Engine(max_num_seqs=limits.max_seqs), Gpu()))
         return dict(zip(fields, map(float, values), strict=True)) | own
-    engine = Engine(
+    return facts_of(names.model, names.hardware, _engine(case, names))
+
+
+def _engine(case: HostCase, names: CaseNames) -> Engine:
+    """The engine of a case on named GPUs."""
+    limits, rate = case.limits, case.engine.kv_offload_gb_per_s
+    if case.engine.kv_offloading_size and not rate:
+        rate = host_link_gb_per_s(known_gpu(names.hardware, f"--hardware {names.hardware}"))
+    return replace(
+        case.engine,
         tensor_parallel=names.tp,
         max_num_seqs=limits.max_seqs,
         max_num_batched_tokens=limits.budget,
@@ -145,8 +177,8 @@ def _facts(limits: EngineLimits, names: CaseNames | None) -> dict[str, float]:
         block_size=limits.block,
         total_kv_blocks=limits.blocks,
         long_prefill_token_threshold=limits.threshold,
+        kv_offload_gb_per_s=rate,
     )
-    return facts_of(names.model, names.hardware, engine)
 
 
 def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWork:

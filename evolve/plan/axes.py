@@ -55,10 +55,11 @@ class Setting:
     prefill: int | None = None
     decode: int | None = None
     prefill_gpus: int = 0
+    replicas: int = 1  # of the experiment, which take turns
 
     @property
     def gpus(self) -> int:
-        instances = 1 if self.decode is None else self.decode
+        instances = self.replicas if self.decode is None else self.decode
         return self.tp * self.data_parallel * self.stages * instances + self.prefill_gpus * (self.prefill or 0)
 
     @property
@@ -159,7 +160,8 @@ def setting_of(experiment: Experiment) -> Setting:
     engine = (getattr(experiment.engine, name) for name in (*ENGINE.values(), "quantization"))
     users = max(stage.users or 0 for stage in workload.stages) or None
     stages = experiment.engine.pipeline_parallel
-    setting = replace(Setting(mean_rate(workload), users, experiment.hardware, *engine), stages=stages)
+    setting = Setting(mean_rate(workload), users, experiment.hardware, *engine)
+    setting = replace(setting, stages=stages, replicas=experiment.replicas)
     return in_pools(setting, experiment.pools) if experiment.pools else setting
 
 

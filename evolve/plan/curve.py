@@ -54,7 +54,7 @@ def family(e: Experiment) -> tuple[object, ...]:
     engine = tuple((k, v) for k, v in sorted(e.engine.to_entry().items()) if k not in FOLLOWING)
     alike = isinstance(e.workload.source, Profile) and len(e.workload.stages) == 1
     lengths = repr(e.workload.source) if alike else e.id
-    return e.model, e.hardware, precision_of(e), repr(engine), e.workload.name, lengths
+    return e.model, e.hardware, precision_of(e), repr(engine), e.replicas, e.workload.name, lengths
 
 
 def clients_of(e: Experiment) -> list[int]:
@@ -64,7 +64,7 @@ def clients_of(e: Experiment) -> list[int]:
 def _curve(source: Source, members: Sequence[Experiment], seeds: Sequence[int]) -> Curve:
     e = max(members, key=clients_of)
     assert e.spec
-    own, gpus = tuple(dict.fromkeys(n for member in members for n in clients_of(member))), e.engine.gpus
+    own, gpus = tuple(dict.fromkeys(n for member in members for n in clients_of(member))), e.gpus
     levels = {2**i for i in range(max(LEAST, *own).bit_length())} | set(own)
     [block] = sweep(source, [e.spec], seeds, Axes(concurrency=tuple(sorted(levels))), (), Line(True)).blocks
     predicted = [

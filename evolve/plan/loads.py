@@ -95,9 +95,9 @@ class ProbeRun:
 
 
 def deployments(specs: Sequence[Spec], model: str | None = None, hardware: str | None = None) -> list[Spec]:
-    """The distinct deployments of these specs, whatever their TP degree; with another model, or on another GPU, if one
-    is named."""
-    varied = [replace(spec.vary(model=model, hardware=hardware), notes=(), free={}) for spec in specs]
+    """The distinct deployments of these specs, one replica of each, whatever their TP degree; with another model, or on
+    another GPU, if one is named."""
+    varied = [replace(spec.vary(model=model, hardware=hardware), replicas=1, notes=(), free={}) for spec in specs]
     distinct: dict[tuple[str, Gpu], Spec] = {}
     for spec in varied:
         distinct.setdefault((spec.model.name, spec.gpu), spec)

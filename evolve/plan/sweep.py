@@ -141,7 +141,11 @@ def sweep(
     question = _Question(source, program, assemble(program), seeds, axes, limits, load_rps, trust, ensemble)
     asked = [_as_asked(spec) for spec in specs]
     each = zip(specs, asked, strict=True)
-    pairs = [(s, setting) for s, e in each for setting in axes.settings(s.gpu.name, e.engine, e.pools)]
+    pairs = [
+        (s, replace(setting, replicas=s.replicas))
+        for s, e in each
+        for setting in axes.settings(s.gpu.name, e.engine, e.pools)
+    ]
     deployments = [_deployment(question, *pair) for pair in pairs]
     built = [d.built for d in deployments if isinstance(d, _Deployment)]
     loads = [spec.workload for spec in specs]
@@ -192,6 +196,8 @@ def _check_loads(specs: Sequence[Spec], axes: Axes, load_rps: float | None) -> N
         if rates and closed:
             remedy = "vary concurrency" if axes.rate else "--load shares a rate: give the experiment one"
             raise InputError(f"{where}: its clients wait for answers, so it has no rate: {remedy}")
+        if load_rps is not None and spec.replicas > 1:
+            raise InputError(f"{where}: has {spec.replicas} replicas, and --load counts them: leave replicas out")
         if (axes.prefill or axes.decode or axes.gpus) and not (spec.pools and all(spec.pools.instances)):
             raise InputError(f"{where}: has no separate pools: give it prefill and decode, or vary other keys")
         if axes.concurrency and not closed:

@@ -96,7 +96,7 @@ def _missed(run: Observation | None, growing: bool, limits: Sequence[SloLimit]) 
 
 def _most_running(replay: Replay) -> int:
     """The most requests in a batch at once."""
-    return max(_most_at_once(*batch) for batch in replay.batches)
+    return max((_most_at_once(*batch) for batch in replay.batches), default=0)
 
 
 def _most_at_once(began_us: np.ndarray, ended_us: np.ndarray) -> int:

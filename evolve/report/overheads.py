@@ -82,7 +82,7 @@ def overheads(evidence: Evidence) -> Dimension:
 
 
 def gpu_hours(e: Experiment) -> float:
-    return e.engine.gpus * duration_s(e.workload) / 3600.0
+    return e.gpus * duration_s(e.workload) / 3600.0
 
 
 def requests_of(e: Experiment) -> float:

@@ -7,21 +7,17 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from simulator.clock.run import PER_REQUEST, ClockRun, NeverEnds, run_clock
+from simulator.clock.replicas import COUNTS, together, turns
+from simulator.clock.run import ClockRun, NeverEnds, run_clock
 from simulator.clock.steps import KnownSteps
 from simulator.clock.transferred import transfers
 from simulator.common.errors import InputError
 from simulator.serving.load import Load, PoolLimits
 from simulator.serving.trace import Requests
-
-# of ClockRun, over all instances
-COUNTS = ("queued", "running", "steps", "clamped", "preemptions", "failures", "loaded")
 
 
 @dataclass(frozen=True)
@@ -62,15 +58,15 @@ def run_pools(
     moved, ready, computed = np.zeros(n, np.int64), load.accepted, np.zeros(n, bool)
     if pools.prefill:
         asked = replace(requests, output_len=np.zeros_like(requests.output_len))
-        for rows in _turns(ready, pools.instances[0]):
+        for rows in turns(ready, pools.instances[0]):
             one = Load(asked.of(rows), pools.prefill)
             prefilled.append((rows, run_clock(one, queueing_us[rows], steps[0], stop_when_hostile=stop_when_hostile)))
-        first = _together(n, prefilled)
+        first = together(n, prefilled, pools.instances[0])
         start, end, ready = first.start_us, first.first_us, first.completed
     if pools.prefill and pools.decode:
         moved = np.where(ready, transfer_us(pools, requests.input_len), 0)
     reached, dropped = end + moved, np.zeros(n, bool)
-    for in_turn in _turns(ready, pools.instances[1]):
+    for in_turn in turns(ready, pools.instances[1]):
         rows = in_turn[np.argsort(reached[in_turn], kind="stable")]
         one, sent = _arriving(requests.of(rows), reached[rows], pools), transfers(end[rows])
         try:
@@ -81,19 +77,11 @@ def run_pools(
             raise InputError(f"{where}{problem}. Give it more blocks or instances, or a lower rate") from None
         decoded.append((rows, run))
         computed[rows], dropped[rows] = sent.computed, ~(run.completed | run.gave_up)
-    last = _together(n, decoded) if pools.decode else first
+    last = together(n, decoded, pools.instances[1]) if pools.decode else first
     if pools.prefill and pools.decode:
         counts = {name: getattr(first, name) + getattr(last, name) for name in COUNTS}
         last = replace(last, cached=first.cached, gave_up=first.gave_up | last.gave_up, **counts)
     return last, PoolRun(start, end, moved, computed, dropped)
-
-
-def _turns(ready: np.ndarray, instances: int) -> Iterator[np.ndarray]:
-    """The rows that are `ready` of each instance that has any: requests take turns in order of arrival."""
-    for i in range(instances):
-        rows = np.arange(i, len(ready), instances)[ready[i::instances]]
-        if len(rows):
-            yield rows
 
 
 def _arriving(requests: Requests, reached_us: np.ndarray, pools: PoolLimits) -> Load:
@@ -101,15 +89,3 @@ def _arriving(requests: Requests, reached_us: np.ndarray, pools: PoolLimits) -> 
     assert pools.decode is not None
     answers = np.maximum(requests.output_len, 1)
     return Load(replace(requests, arrival_us=reached_us, output_len=answers), replace(pools.decode, caching=False))
-
-
-def _together(n: int, parts: Sequence[tuple[np.ndarray, ClockRun]]) -> ClockRun:
-    """The runs of the instances of a pool as one of `n` requests, in order of arrival. `parts`: rows and runs."""
-    kinds = {"cached": np.int32, "completed": bool, "gave_up": bool}
-    columns: dict[str, Any] = {name: np.zeros(n, kinds.get(name, np.int64)) for name in PER_REQUEST}
-    columns["cached"] -= 1
-    for rows, run in parts:
-        for name, column in columns.items():
-            column[rows if run.order is None else rows[run.order]] = getattr(run, name)
-    counts = {name: sum(getattr(run, name) for _, run in parts) for name in COUNTS}
-    return ClockRun(None, None, **columns, **counts, fast=False, account=None)

@@ -103,7 +103,7 @@ class Gaps:
         if not self.wanted:
             return
         done, end = until - int(self.log.first[0]), step - int(self.log.first[0])
-        self.us, self.tokens = _counted([self.us, self.log.us[:done]], [self.tokens, self.log.tokens[:done]])
+        self.us, self.tokens = histogram_of([(self.us, self.tokens), (self.log.us[:done], self.log.tokens[:done])])
         for column in (self.log.us, self.log.tokens, self.reach):
             column[: end - done] = column[done:end].copy()
         self.log.first[0] = until
@@ -112,10 +112,12 @@ class Gaps:
 
 def histogram(logs: Sequence[Gaps]) -> tuple[np.ndarray, np.ndarray]:
     """Durations in us, and tokens decoded in steps of each, of all logs together."""
-    return _counted([log.us for log in logs], [log.tokens for log in logs])
+    return histogram_of([(log.us, log.tokens) for log in logs])
 
 
-def _counted(durations: Sequence[np.ndarray], counts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    us, tokens = np.concatenate(durations), np.concatenate(counts)
+def histogram_of(gaps: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Such histograms, or steps with their tokens, as one histogram."""
+    none = np.zeros(0, np.int64)
+    us, tokens = (np.concatenate(columns) for columns in zip((none, none), *gaps, strict=True))
     us, place = np.unique(us[tokens > 0], return_inverse=True)
     return us, np.bincount(place, weights=tokens[tokens > 0], minlength=len(us)).astype(np.int64)

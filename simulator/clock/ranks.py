@@ -15,6 +15,8 @@ With P pipeline stages, a rank has P batches in flight. Each is taken for an eng
 equal share of the rank's limits, and a request goes to the lane with the fewest. A step spends a P-th of its time in
 each stage, begins when the first stage is free, and waits before a stage for the batch ahead. Without stages there is
 one lane.
+
+Replicas that clients share are lanes too. A router turns to the next one for every request that is sent.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Ranks(NamedTuple):
     """What is known beside the state of each lane. Lane `l` of rank `r` has number l * ranks + r."""
 
     together: bool  # all ranks step together
+    by_row: bool  # replicas: they take turns at the requests in order of sending, not of queueing
     interval: int  # steps from one that may compute prompts to the next
     lane: Any  # int64[requests]: the lane of each
     told: Any  # int64[ranks, 2]: requests waiting and running at the start of the rank's last step
@@ -55,13 +58,13 @@ class Ranks(NamedTuple):
     state: Any
 
 
-def new_ranks(limits: EngineLimits, requests: int) -> Ranks:
-    """Ranks without requests."""
+def new_ranks(limits: EngineLimits, requests: int, by_row: bool) -> Ranks:
+    """Ranks, or replicas, without requests."""
     ranks, stages = limits.ranks, limits.stages
     counts, plan = np.zeros((ranks, 2), np.int64), np.zeros((ranks * stages, 13), np.int64)
     lane, free = np.zeros(requests, np.int64), np.zeros((ranks, stages), np.int64)
     interval = limits.interval if limits.together else 1
-    return Ranks(limits.together, interval, lane, counts, counts.copy(), plan, free, np.zeros(1, STATE))
+    return Ranks(limits.together, by_row, interval, lane, counts, counts.copy(), plan, free, np.zeros(1, STATE))
 
 
 @inlined
@@ -253,7 +256,7 @@ def ranks_clock(q, rules, t, w, c, cl, states, times, log, reach, ranks, last_st
         if arrival == now:
             r = first.tail
             first.tail += 1
-            d = route(ranks, states, now)
+            d = cl.row[r] % size if ranks.by_row else route(ranks, states, now)
             ranks.lane[r] = d
             w.outcome[d, r] = UNFINISHED
             if not rules.patient and deadline_us[r] > 0 and deadline_us[r] <= now:

@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.clock.bind import Bound, bind, ticks
 from simulator.clock.pools import PoolRun, run_pools
+from simulator.clock.replicas import run_replicas, turns
 from simulator.clock.run import ClockRun, HostileStep, run_clock
 from simulator.clock.steps import KnownSteps, steps_of
 from simulator.clock.vm import clamps
@@ -78,8 +79,9 @@ class Replay:
     @property
     def batches(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """When each completed request entered the batch, and when it left it, for each instance that answers."""
-        began = (self.requests.arrival_us + self.queueing_us + self.waiting_us)[self.completed]
-        yield began, began + (self.prefill_us + self.decode_us)[self.completed]
+        began = self.requests.arrival_us + self.queueing_us + self.waiting_us
+        for rows in turns(self.completed, self.load.replicas):
+            yield began[rows], (began + self.prefill_us + self.decode_us)[rows]
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """A column of `run` in order of arrival, 0 for requests that were refused."""
@@ -245,10 +247,15 @@ def replay_bound(
         first = steps_of(bound.prefill, load.prompt_limits) if bound.prefill else own
         run, parts = run_pools(load, queueing, (first, own), stop_when_hostile)
         return PoolReplay(load, run, queueing, *late, run.clamped + clamped, parts)
+    known = steps or steps_of(bound, load.limits)
+    if load.replicas > 1 and not load.clients:
+        how = stop_when_hostile, force_exact, account, progress
+        run = run_replicas(load, queueing, known, *how)
+        return Replay(load, run, queueing, *late, run.clamped + clamped)
     run = run_clock(
         load,
         queueing,
-        steps or steps_of(bound, load.limits),
+        known,
         overheads_us=late,
         stop_when_hostile=stop_when_hostile,
         force_exact=force_exact,

@@ -60,7 +60,7 @@ class NeverEnds(Exception):
         super().__init__(
             f"request {row} is preempted for ever: prompt and output need more than all {blocks} KV blocks"
         )
-        self.row = row
+        self.row, self.blocks = row, blocks
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Account:
     misses: int  # KV blocks taken to compute
     last_us: int  # time of the last step or completion
     gaps: tuple[np.ndarray, np.ndarray]  # durations of steps that decoded, us; tokens of completed requests in each
+    hit_rate: float  # the share of hits, of replicas their mean
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,11 @@ def run_clock(
     """Run the requests of `load` that the engine accepts, each queued `queueing_us` after its arrival.
 
     The fast clock runs unless `force_exact` is set or the load rules it out; what it cannot prove is left to the exact
-    one, and so are several ranks. `overheads_us`: the time for an output token and at completion, by which clients see
-    their last tokens later than the engine. `clocks` replaces fast.CLOCKS. `progress` is called now and then with the
-    number of requests admitted. `transferred`: the transfers of prompts that come computed, in order of queueing; only
-    the exact clock of one rank has them. Raises HostileStep if `stop_when_hostile`, and NeverEnds for a load that the
-    host would never finish.
+    one, and so are several ranks, and replicas that clients share. `overheads_us`: the time for an output token and at
+    completion, by which clients see their last tokens later than the engine. `clocks` replaces fast.CLOCKS. `progress`
+    is called now and then with the number of requests admitted. `transferred`: the transfers of prompts that come
+    computed, in order of queueing; only the exact clock of one rank has them. Raises HostileStep if
+    `stop_when_hostile`, and NeverEnds for a load that the host would never finish.
     """
     limits = load.limits
     alike = bool((queueing_us == queueing_us[0]).all())  # the usual case: requests are queued in order of arrival
@@ -152,7 +153,7 @@ def run_clock(
         busy=limits.busy,
     )
     queue, clients = filled()
-    if limits.lanes > 1:
+    if load.lanes > 1:
         return _ordered(_on_ranks(load, queue, clients, rules, steps, account, progress, order), order, clients)
     if not (force_exact or rules.transferred or rules.busy) and _may_be_fast(load, queue, rules):
         run = _fast(load, queue, clients, rules, steps, account, progress, clocks)
@@ -273,7 +274,12 @@ def _fast_account(q: Queue, rules: Rules, times: Times, log: Gaps) -> Account:
     misses = np.where(whole, -(-q.output_len // np.int32(rules.block)), q.all_blocks - hits)
     hits, misses = hits[times.cached >= 0], misses[times.cached >= 0]  # else no client was free to send it
     ends = int((times.first_us + times.decode_us).max(initial=0))
-    return Account(int(hits.sum(dtype=np.int64)), int(misses.sum(dtype=np.int64)), ends, (log.us, log.tokens))
+    found, taken = int(hits.sum(dtype=np.int64)), int(misses.sum(dtype=np.int64))
+    return Account(found, taken, ends, (log.us, log.tokens), _share(found, taken))
+
+
+def _share(hits: int, misses: int) -> float:
+    return hits / (hits + misses) if hits + misses else 0.0
 
 
 def _exact(
@@ -299,7 +305,7 @@ def _exact(
         if progress:
             progress(int(s["tail"]))
     _check(status, state, rules, cl.row if cl.closed else order)
-    return _ended(state, work.outcome, cache.counts, cache.tier.state, times, [log], wanted)
+    return _ended(state, work.outcome, cache.counts[None], cache.tier.state, times, [log], wanted)
 
 
 def _on_ranks(
@@ -312,8 +318,9 @@ def _on_ranks(
     progress: Progress | None,
     order: np.ndarray | None,
 ) -> ClockRun:
-    """The run of several ranks or stages, see ranks.py."""
-    n, lanes = len(q.queued_us), load.limits.lanes
+    """The run of several ranks or stages, or of replicas of one rank and stage, see ranks.py."""
+    n, lanes = len(q.queued_us), load.lanes
+    limits = replace(load.limits, ranks=load.replicas) if load.replicas > 1 else load.limits
     chunk = CHUNK // lanes if wanted else CHUNK  # steps of all lanes, each of which has a log
     tier = load.limits.tier
     if tier:
@@ -323,7 +330,7 @@ def _on_ranks(
     work.outcome[:] = ELSEWHERE
     blocks, holder, counts = (np.stack([column] * lanes) for column in (cache.blocks, cache.holder, cache.counts))
     cache, state = Cache(blocks, holder, counts, tiers(cache.tier, lanes)), np.repeat(state, lanes)
-    parts, times, status = new_ranks(load.limits, n), _no_times(n), MORE
+    parts, times, status = new_ranks(limits, n, load.replicas > 1), _no_times(n), MORE
     logs = [Gaps(wanted) for _ in range(lanes)]
     while status in (MORE, ROOM):
         if status == ROOM:
@@ -340,7 +347,8 @@ def _on_ranks(
             progress(int(state[0]["tail"]))
     _check(status, state, rules, cl.row if cl.closed else order)
     outcome = work.outcome[parts.lane, np.arange(n)]
-    return _ended(state, outcome, cache.counts.sum(axis=0), cache.tier.state, times, logs, wanted)
+    of_replicas = cache.counts if load.replicas > 1 else cache.counts.sum(axis=0, keepdims=True)
+    return _ended(state, outcome, of_replicas, cache.tier.state, times, logs, wanted)
 
 
 def _unused(
@@ -411,10 +419,13 @@ def _ended(
     logs: Sequence[Gaps],
     wanted: bool,
 ) -> ClockRun:
-    """The run that the exact clock leaves behind: a row of `state` and of the tier's, and a log, for each rank."""
+    """The run that the exact clock leaves behind: a row of `state` and of the tier's, and a log, for each rank. counts:
+    those of the cache, a row for each replica."""
     account = None
     if wanted:
-        account = Account(int(counts[HITS]), int(counts[MISSES]), int(state["last_us"].max()), histogram(logs))
+        hits, misses = counts[:, HITS].tolist(), counts[:, MISSES].tolist()
+        rate = sum(map(_share, hits, misses)) / len(counts)
+        account = Account(sum(hits), sum(misses), int(state["last_us"].max()), histogram(logs), rate)
     names = ("waiting", "running", "clamped", "preemptions", "failures")
     waiting, running, clamped, preemptions, failures = (int(state[name].sum()) for name in names)
     ended, faults = (outcome == COMPLETED, outcome == GAVE_UP), (clamped, preemptions, failures)

@@ -45,9 +45,8 @@ def data_hash(experiments: Sequence[Experiment | Spec]) -> str:
 def _values(e: Experiment) -> JsonObject:
     """All figures of an experiment. Later fields at their defaults are left out, so that hashes of earlier releases
     stay valid."""
-    values = {
-        f.name: getattr(e, f.name) for f in fields(e) if f.name not in ("workload", "weight_bits", "spec", "pools")
-    }
+    apart = ("workload", "weight_bits", "spec", "pools", "replicas")
+    values = {f.name: getattr(e, f.name) for f in fields(e) if f.name not in apart}
     values |= {name: asdict(values[name]) for name in ("engine", "observed", "components", "mfu") if values[name]}
     engine = {name: value for name, value in values["engine"].items() if name != "given"}
     values["engine"] = {name: x for name, x in engine.items() if name not in LATER or x != getattr(STANDARD, name)}
@@ -59,6 +58,8 @@ def _values(e: Experiment) -> JsonObject:
         del values["components"]
     if e.mfu == DEFAULT_MFU:
         del values["mfu"]
+    if e.replicas > 1:
+        values["replicas"] = e.replicas
     if e.pools:
         values["pools"] = {**e.pools.to_entry(), "prefill_facts": dict(e.facts.prefill or {})}
     if (kernels := _kernels(e)) is not None:
@@ -68,7 +69,9 @@ def _values(e: Experiment) -> JsonObject:
 
 def _asked(spec: Spec) -> JsonObject:
     terms = {key: value for key, value in spec.model.config.items() if key != "_name_or_path"}
-    about = {"model": spec.model.name, "config": terms, "hardware": spec.gpu.figures()}
+    about: JsonObject = {"model": spec.model.name, "config": terms, "hardware": spec.gpu.figures()}
+    if spec.replicas > 1:
+        about["replicas"] = spec.replicas
     if spec.pools:
         about |= spec.pools.to_entry()
     return {"id": spec.id, **about, "engine": spec.engine.to_entry(), "workload": _load(spec.workload)}

@@ -50,6 +50,8 @@ ALIKE = (
     "which raise TTFT: give lengths as they were in an experiments file, such as {uniform: {min: 800, max: 1000}}"
 )
 
+TURNS = "{0} replicas behind a router that takes turns: request i, as they are sent, goes to replica i mod {0}"
+
 PIPELINE = (
     "an approximation: the batches in flight share requests and KV blocks evenly, and a step takes equally long in "
     "every stage; sending activations from stage to stage is not counted"
@@ -79,10 +81,16 @@ class Experiment:
     weight_bits: int = 16  # of a weight of the layers
     spec: Spec | None = field(default=None, compare=False, repr=False)  # its source, if it was made of one
     pools: Pools | None = None  # for prefill and decode; then engine and facts are those of the one that decodes
+    replicas: int = 1  # of the engine, which take turns at the requests
 
     def __hash__(self) -> int:
         """The hash of the id: its facts are a mapping, which has none."""
         return hash(self.id)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all replicas, or of both pools."""
+        return self.pools.gpus if self.pools else self.replicas * self.engine.gpus
 
     @property
     def simulated(self) -> bool:
@@ -114,6 +122,7 @@ def deploy(spec: Spec) -> Experiment:
         return _with_pools(spec, spec.pools)
     model, workload, where = spec.model, spec.workload, spec.where
     engine = _with_room(spec)
+    _check_replicas(spec)
     facts = deployment_facts(model, spec.gpu, engine, where)
     _check_offload(where, engine, facts)
     _check_room(where, engine, workload, facts)
@@ -134,6 +143,7 @@ def deploy(spec: Spec) -> Experiment:
         notes=(
             *(o.text for o in affecting(facts.omitted, longest_request(workload))),
             *_notes_on_load(spec),
+            *([TURNS.format(spec.replicas)] if spec.replicas > 1 else ()),
             *doubts(observed, spec.observed, workload),
             *(_assumed(spec, engine) if observed is None else ()),
             *spec.notes,
@@ -142,12 +152,27 @@ def deploy(spec: Spec) -> Experiment:
         mfu=spec.gpu.mfu,
         weight_bits=served(model, engine, where).weight_bits,
         spec=spec,
+        replicas=spec.replicas,
     )
+
+
+def _check_replicas(spec: Spec) -> None:
+    """Raises InputError for replicas whose clocks would have to run together, and several clocks in each of them."""
+    if spec.replicas == 1 or not spec.workload.clients:
+        return
+    for key in ("data_parallel", "pipeline_parallel"):
+        if (count := getattr(spec.engine, key)) > 1:
+            client = "concurrency" if spec.workload.closed else "max_in_flight"
+            problem = f"is {spec.replicas}, and {key} {count} with {client} is not replayed in several replicas"
+            raise Section(spec.where, "", {}).error("replicas", problem, f"give a rate alone, or leave {key} out")
 
 
 def _with_pools(spec: Spec, pools: Pools) -> Experiment:
     """`deploy` of separate pools. Raises InputError for what is not replayed, and for pools that do not fit."""
     where, workload = spec.where, spec.workload
+    if spec.replicas > 1:
+        problem = "and separate pools exclude each other"
+        raise Section(where, "", {}).error("replicas", problem, "give each pool its instances")
     if workload.clients:
         key = "concurrency" if workload.closed else "max_in_flight"
         problem = "cannot be predicted with separate pools: when a client asks again depends on both"

@@ -14,7 +14,9 @@ TOP = ("version", "experiments")
 POOLS = (PREFILL, DECODE, "transfer")
 POOL = ("instances", "engine")
 TRANSFER = ("link_gb_per_s", "latency_us")
-EXPERIMENT = ("id", "model", "model_config", "hardware", "engine", *POOLS, "workload", "observed", "quality")
+EXPERIMENT = (
+    *("id", "model", "model_config", "hardware", "engine", "replicas", *POOLS, "workload", "observed", "quality"),
+)
 PROFILE = ("stages", "arrival", "shared_prefix", "prompt_len", "prompt_len_mean", "output_len", "session")
 TRACE = ("trace", "window_s", "window_requests")
 CLOSED = ("concurrency", "requests")  # of a stage, or of the load if it has one stage

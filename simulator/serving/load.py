@@ -12,10 +12,10 @@ import numpy as np
 from simulator.common.streams import stream
 from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
-from simulator.serving.requests import THINKING, requests
+from simulator.serving.requests import THINKING, requests, requests_of
 from simulator.serving.speculation import check_acceptance
 from simulator.serving.trace import Chains, Requests
-from simulator.serving.workload import DUE, HOST, phases
+from simulator.serving.workload import DUE, HOST, Workload, phases
 
 NEVER = np.iinfo(np.int64).max  # a time that never comes
 
@@ -109,13 +109,20 @@ class Load:
     """Requests under limits. Arrays are per request, in order of arrival.
 
     With `clients`, `requests.arrival_us` is when each is due; when it is sent follows from what ends before it. With
-    `pools`, `limits` are those of an instance that decodes, or of one that prefills if none decodes.
+    `pools`, `limits` are those of an instance that decodes, or of one that prefills if none decodes. Of several
+    `replicas`, which take turns, they are those of each.
     """
 
     requests: Requests
     limits: EngineLimits
     clients: Clients | None = None
     pools: PoolLimits | None = None
+    replicas: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """The batches in flight, of all replicas."""
+        return self.limits.lanes * self.replicas
 
     @property
     def prompt_limits(self) -> EngineLimits:
@@ -264,12 +271,18 @@ def load_of(experiment: Experiment, seed: int, host_rules: bool = False) -> Load
     sent, pools = requests(experiment, seed), pool_limits(experiment)
     if pools and not pools.decode:  # the host's prefill pool is asked for no tokens
         sent = replace(sent, output_len=np.zeros_like(sent.output_len))
-    return Load(sent, limits_of(experiment, host_rules), _clients(experiment, len(sent), seed), pools)
+    clients = _clients(experiment.workload, experiment.id, len(sent), seed)
+    return Load(sent, limits_of(experiment, host_rules), clients, pools, experiment.replicas)
 
 
-def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
-    """What sends the experiment's `count` requests if not the clock alone."""
-    workload = experiment.workload
+def load_under(workload: Workload, name: str, seed: int, limits: EngineLimits, replicas: int) -> Load:
+    """A load that has no experiment under an engine's limits; `name` stands for the experiment's id."""
+    sent = requests_of(workload, name, seed)
+    return Load(sent, limits, _clients(workload, name, len(sent), seed), replicas=replicas)
+
+
+def _clients(workload: Workload, name: str, count: int, seed: int) -> Clients | None:
+    """What sends the `count` requests of a load if not the clock alone."""
     of = workload.clients
     if of is None:
         return None
@@ -281,7 +294,7 @@ def _clients(experiment: Experiment, count: int, seed: int) -> Clients | None:
     stages = phases(workload)
     ends = np.cumsum([round(stage.offered) for stage in stages])
     ends[-1] = count  # of a trace, whose requests may be more than those that count
-    rng = stream(seed, zlib.crc32(experiment.id.encode()), THINKING)
+    rng = stream(seed, zlib.crc32(name.encode()), THINKING)
     think = (of.think_time_s.draw(rng, count) * 1e6).astype(np.int64)
     spread_s = of.ramp_s or ((of.think_time_s.fixed or 0.0) if of.release == HOST else 0.0)
     return Clients(

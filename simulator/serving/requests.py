@@ -32,11 +32,16 @@ TINY = 1e-300  # a sum of gaps that are all too small for float64
 
 def requests(experiment: Experiment, seed: int) -> Requests:
     """The experiment's requests. `seed` and the experiment's id determine what is drawn; a trace is as recorded."""
-    match experiment.workload.source:
+    return requests_of(experiment.workload, experiment.id, seed)
+
+
+def requests_of(workload: Workload, name: str, seed: int) -> Requests:
+    """The requests of a load that has no experiment; `name` stands for the experiment's id."""
+    match workload.source:
         case Trace(requests=recorded):
             return recorded
         case profile:
-            return _drawn(experiment.workload, profile, seed, zlib.crc32(experiment.id.encode()))
+            return _drawn(workload, profile, seed, zlib.crc32(name.encode()))
 
 
 def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Requests:

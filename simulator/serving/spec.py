@@ -34,10 +34,9 @@ DURATION_S = 600.0  # of the steady load of `Spec.of`
 REQUESTS, WARMUP = 10, 2  # for each of its clients, as public benchmarks have them
 LONGEST_NOTES = 20_000  # characters of x_note: they are printed with results
 NOTE = "x_note"
-REPLICAS = "one replica is replayed: give it its share of the rate (docs/ingest.md), and leave this out"
 UNMODELLED = "it is not modelled, and docs/concepts.md says which figures are off without it: leave it out"
 OTHER_SETTINGS = {
-    **dict.fromkeys(("replicas",), REPLICAS),
+    "replicas": "it is no setting of an engine: write `replicas: ...` in an entry of `experiments`",
     **dict.fromkeys(("enable_lora", "scheduling_policy"), UNMODELLED),
     "cpu_offload_gb": "it keeps weights, not KV blocks, in host memory, and each step reads them over the host's link, "
     "which no program knows: leave it out; KV offload is kv_offloading_size",
@@ -64,6 +63,7 @@ class Spec:
 
     quality: CLEAN, OVERLOADED, or what else a user calls a run that is not to be fitted. notes: for the reader of
     results. pools: separate ones for prefill and decode, whose engines have the settings of `engine` and their own.
+    replicas: of the engine, which take turns at the requests.
     free: keys that are carried along, by their place in the entry. where: how messages name it.
 
     >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=5, prompt_len=1000, output_len=300)
@@ -82,6 +82,7 @@ class Spec:
     quality: str = CLEAN
     components: Components | None = None
     pools: Pools | None = None
+    replicas: int = 1
     notes: tuple[str, ...] = ()
     free: Mapping[Place, Any] = field(default_factory=dict)
     where: str = field(default="", compare=False)
@@ -232,6 +233,8 @@ class Spec:
         if self.model.given is not None:
             entry["model_config"] = dict(self.model.given)
         entry |= {"hardware": self.gpu.to_entry(), "engine": self.engine.to_entry()}
+        if self.replicas > 1:
+            entry["replicas"] = self.replicas
         if self.pools:
             entry |= self.pools.to_entry()
         entry["workload"] = workload_entry(self.workload)
@@ -272,6 +275,7 @@ def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, model
         quality=_quality(top) if "quality" in raw else CLEAN,
         components=observations.read_components(top),
         pools=pools,
+        replicas=read_replicas(top),
         notes=_notes(top),
         free={place: value for place, value in _free(raw) if not (named and place[0] == "hardware")},
         where=where,
@@ -300,6 +304,13 @@ def _pool(top: Section, key: str) -> Pool:
     own = pool.section("engine", "give a mapping of engine settings").raw if pool.has("engine") else {}
     count = pool.whole("instances", "give a number of instances", least=1, most=limits.MOST_GPUS)
     return Pool(count, engine_of(Section(top.where, pool.at("engine"), {**(top.raw.get("engine") or {}), **own})))
+
+
+def read_replicas(top: Section) -> int:
+    """The key `replicas`."""
+    if not top.has("replicas"):
+        return 1
+    return top.whole("replicas", "give a number of replicas", least=1, most=limits.MOST_GPUS)
 
 
 def _id(top: Section) -> str:
