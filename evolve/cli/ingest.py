@@ -92,9 +92,9 @@ def ingest(
     described load is replayed request by request.
 
     With --trace, OUT gets a parquet table of every trace and, given --model and --hardware, traces.yaml. Your own CSV
-    or parquet has arrival_s, input_len, output_len, and optionally prompt, prefix_group, prefix_len, stage, timeout_s,
-    e2e_ms, ttft_ms, completed, scheduled_ms (docs/ingest.md, Recorded requests). Results of load generators are known
-    by their content; one without requests becomes an experiment of its means.
+    or parquet has arrival_s, input_len, output_len, and optionally prompt or conversation, prefix_group, prefix_len,
+    stage, timeout_s, e2e_ms, ttft_ms, completed, scheduled_ms (docs/ingest.md, Recorded requests). Results of load
+    generators are known by their content; one without requests becomes an experiment of its means.
 
     With --tracev2, the header gives the model and the engine's settings, unless options do. Latencies are the
     client's, and warm-up requests are in no figure. A trace with too many failed or waiting requests is marked

@@ -84,7 +84,7 @@ def of_tracev2(
     assumed = () if case_path else (_assumed(header_path, header.server),)
     warnings = (*header.notes, *assumed, *warnings)
     load, where = Load(trace.requests, case.limits, replicas=case.replicas), str(data_path)
-    return ReplayWork(load, bound, trace.number, digest_of(*files), (), where, files, warnings)
+    return ReplayWork(load, bound, trace.number, digest_of(*files), (), where, files, warnings, trace.losses)
 
 
 def _given(server: TraceServer) -> dict[str, int]:

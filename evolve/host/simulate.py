@@ -17,6 +17,7 @@ from evaluator.host_summary import aggregate
 from evolve import __version__
 from evolve.host.cases import HostCase, program_text, read_case, read_trace
 from evolve.host.emit import beyond_fit, program_for, unlike_host
+from evolve.host.loss_figures import lines
 from evolve.output.files import check_writable, digest_of
 from evolve.output.files import save as save_file
 from evolve.output.progress import Line
@@ -40,6 +41,7 @@ from simulator.serving.known import facts_of, named_deployment
 from simulator.serving.load import Load, load_of, load_under, tier_limits
 from simulator.serving.trace import Trace
 from simulator.serving.traces.csv import in_milliseconds
+from simulator.serving.traces.losses import Loss
 from simulator.serving.traces.workload_spec import read_workload_spec
 
 ROWS = 1 << 20  # rows of results written at a time
@@ -50,7 +52,7 @@ class ReplayWork:
     """A load, the program bound to a deployment, and the number of each request.
 
     data: hash of the load's source. seeds: arrival seeds. where: the name of the load in error messages. files: those
-    that were read. warnings: about the result, a line each.
+    that were read. warnings: about the result, a line each. losses: what of a trace is not replayed.
     """
 
     load: Load
@@ -61,6 +63,7 @@ class ReplayWork:
     where: str
     files: tuple[Path, ...] = ()
     warnings: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,8 @@ def of_experiment(experiment: Experiment, source: Source, seed: int) -> ReplayWo
     bound = bind(assemble(program), program.theta, experiment.facts)
     source_of_load = experiment.workload.source
     of_trace = source_of_load.notes if isinstance(source_of_load, Trace) else ()
-    warnings = (*of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment], "blis-4"))
+    of_file = experiment.spec.notes if experiment.spec else ()
+    warnings = (*of_file, *of_trace, *source.cautions, *omitted(experiment.facts), *unlike_host([experiment], "blis-4"))
     number, data = np.arange(len(load.requests)), data_hash([experiment])
     return ReplayWork(load, bound, number, data, (seed,), experiment.id, warnings=warnings)
 
@@ -256,7 +260,7 @@ def run(work: ReplayWork, outputs: Sequence[Output], quiet: bool) -> Simulated:
         line.close()
     for output in outputs:
         output.write(replay, work.number)
-    for warning in work.warnings:
+    for warning in (*work.warnings, *lines(work.losses, replay, work.bound)):
         warn(warning)
     refused = int((~work.load.accepted).sum())
     if refused:

@@ -31,7 +31,7 @@ from simulator.serving.model import known_models
 from simulator.serving.observations import OVERLOADED
 from simulator.serving.spec import Spec, read_spec
 from simulator.serving.trace import NOT_COUNTED, Trace, repeated_share, windows
-from simulator.serving.traces.formats import HASH_TOKENS, HASHES
+from simulator.serving.traces.formats import HASH_TOKENS, HASHES, TURNS
 from simulator.serving.workload_entry import NO_FILES
 
 EXPERIMENTS, TABLES = "traces.yaml", ".parquet"
@@ -231,7 +231,7 @@ def _header(path: Path, options: set[str]) -> str:
 def write_table(trace: Trace, path: Path) -> None:
     """Write a trace as parquet, in the columns that a trace of ours has. Raises OSError."""
     r, recorded = trace.requests, trace.recorded
-    owned = {"prompt": (r.prompt, r.prompt >= 0), "prefix_group": (r.group, r.group >= 0)}
+    owned = {TURNS if r.turns else "prompt": (r.prompt, r.prompt >= 0), "prefix_group": (r.group, r.group >= 0)}
     columns: dict[str, pa.Array] = {
         "arrival_s": pa.array(r.arrival_us / 1e6),
         "input_len": pa.array(r.input_len),

@@ -201,7 +201,7 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
             for key, value in given.engine.items()
             if recorded.get(key, value) != value
         )
-        trace = _observed(recording, header, data)
+        trace = _observed(recording, header, data, bool(given.engine.get("kv_offloading_size")))
         if changed:
             trace = replace(trace, notes=(*trace.notes, f"--engine takes precedence: {changed}"))
         # Traces of several folders often have the same name.
@@ -223,8 +223,8 @@ def of_recordings(pairs: Sequence[tuple[Path, Path]], model: str | None, given: 
     return sources
 
 
-def _observed(recording: Recording, header: Path, data: Path) -> Trace:
-    """The trace of a recording.
+def _observed(recording: Recording, header: Path, data: Path, offloading: bool) -> Trace:
+    """The trace of a recording. offloading: KV offload is replayed.
 
     Latencies are the client's, from when a request was sent. Warm-up requests are replayed but part of no figure;
     requests without an answer are left out; others that did not complete are replayed, and counted as failed.
@@ -250,7 +250,7 @@ def _observed(recording: Recording, header: Path, data: Path) -> Trace:
     all_failed = bool((recording.status[kept][counted] != OK).all())
     recorded = None if measured_none and not all_failed else Recorded(e2e, ttft)
     unanswered = (recording.requests.output_len == 0) & (recording.status != OK)
-    notes = _notes(recording, kept, int(unanswered.sum()), data.name)
+    notes = _notes(recording, kept, int(unanswered.sum()), offloading, data.name)
     if measured_none and recording.header.mode == REAL:
         text = f"no request of {data.name} completed with its first_chunk_time_us and last_chunk_time_us"
         notes.append(f"{text}: there is nothing to fit or to compare")
@@ -274,10 +274,10 @@ def _latencies(recording: Recording, data: Path) -> tuple[np.ndarray, np.ndarray
     return e2e, np.where(done & recording.streamed, (first - r.arrival_us) / 1e3, np.nan)
 
 
-def _notes(recording: Recording, kept: np.ndarray, unanswered: int, name: str) -> list[str]:
+def _notes(recording: Recording, kept: np.ndarray, unanswered: int, offloading: bool, name: str) -> list[str]:
     total, warm_up = len(recording.requests), int(recording.warm_up[kept].sum())
     whole, left_out = int((~recording.streamed[kept]).sum()), total - len(kept)
-    notes = [*recording.header.notes]
+    notes = [*recording.header.notes, *(each.text for each in recording.losses if not (each.all_blocks and offloading))]
     if recording.header.mode != REAL:
         text = f"mode is {recording.header.mode}: the times of {name} {NOT_MEASURED}"
         notes.append(f"{text}: errors are against that simulation and say nothing about a real engine")

@@ -24,7 +24,8 @@ from simulator.schema import READABLE
 from simulator.serving.experiment import Experiment
 from simulator.serving.observations import CLEAN, Observation
 from simulator.serving.pools import NODE
-from simulator.serving.workload import Profile, duration_s, is_recorded
+from simulator.serving.trace import Requests, Trace, again
+from simulator.serving.workload import Profile, Session, duration_s, is_recorded
 
 HURRIED = 1.2  # times as fast as recorded from which on a trace's shorter peaks are mentioned
 MIXED = (*[Active(0, 1000, 1)] * 8, Active(0, 0, 500))  # a step of eight decodes and a prompt
@@ -169,14 +170,20 @@ def too_late(prediction: Prediction) -> list[str]:
 def _too_soon(experiment: Experiment, prediction: Prediction) -> list[str]:
     """A line if many turns of conversations come sooner than the mean answer to the turn before takes."""
     source, e2e_ms = experiment.workload.source, figure_of(prediction.predicted.summary, "e2e")
-    if not isinstance(source, Profile) or source.session is None or e2e_ms is None:
-        return []
-    share = float((1e3 * source.session.think_time_s.quantiles() < e2e_ms).mean())
-    if share <= SOON:
+    match source:
+        case Profile(session=Session(think_time_s=thought)):
+            apart_ms, why = 1e3 * thought.quantiles(), "think_time_s goes from one turn's arrival to that of the next"
+            why += ", the answer included"
+        case Trace(requests=Requests(turns=True) as sent):
+            later, before = again(sent.prompt)
+            apart_ms = (sent.arrival_us[later] - sent.arrival_us[before]) / 1e3
+            why = "a trace is sent as recorded, where a client would wait"
+        case _:
+            return []
+    if e2e_ms is None or not len(apart_ms) or (share := float((apart_ms < e2e_ms).mean())) <= SOON:
         return []
     turns = f"{100.0 * share:.0f} % of later turns come before the answer to the turn before"
-    mean = f"which takes {e2e_ms / 1e3:.2g} s in the mean"
-    return [f"{turns}, {mean}: think_time_s goes from one turn's arrival to that of the next, the answer included"]
+    return [f"{turns}, which takes {e2e_ms / 1e3:.2g} s in the mean: {why}"]
 
 
 def hurried(experiment: Experiment, own: Experiment) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simulator import schema
-from simulator.clock.blocks import FREE, name, release, take
+from simulator.clock.blocks import FREE, KEY, name, release, take
 from simulator.clock.clients import completed
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER
@@ -88,14 +88,28 @@ def own_key(q, w, r):  # type: ignore[no-untyped-def]
 
 @inlined
 def key_of(q, rules, w, r, i):  # type: ignore[no-untyped-def]
-    """The key of block `i` of request `r`'s prompt, or -1 if no request looks it up."""
+    """The key of block `i` of request `r`'s prompt, or of its answer, or -1 if no request looks it up."""
     if q.piece.size > 0:
         return piece_key(q, rules, r, i) if i < q.prompt_blocks[r] else np.int64(-1)
     shared = np.int64(q.shared_blocks[r])
     if i < shared:
         return np.int64(w.group_key[q.group[r]] + i)
     own = own_key(q, w, r)
-    return own + i - shared if own >= 0 and i < q.prompt_blocks[r] else np.int64(-1)
+    return own + i - shared if own >= 0 and i < q.text_blocks[r] else np.int64(-1)
+
+
+@njit
+def tell(q, rules, w, c, i):  # type: ignore[no-untyped-def]
+    """The block that slot `i` last began is full with its answer, `w` being as before: a later turn may find it.
+
+    Not if the slot holds no block of its prompt, which was cached whole, or if the block before cannot be found.
+    """
+    r, b = w.who[i], np.int64(w.held[i]) - 1
+    key = key_of(q, rules, w, r, b)
+    if key < 0 or w.progress[i] + w.spare[i] != (b + 1) * rules.block:
+        return
+    if b == 0 or c.blocks[w.table[i, b - 1], KEY] == key_of(q, rules, w, r, b - 1):
+        name(c.blocks, c.holder, w.table[i, b], key)
 
 
 @inlined
@@ -277,6 +291,8 @@ def complete(q, rules, w, c, cl, s, times, end_us):  # type: ignore[no-untyped-d
             else:
                 w.table[i, w.held[i]] = take(c.blocks, c.holder, c.counts, np.int64(-1))
                 w.held[i] += 1
+        elif rules.turns and w.progress[i] < q.input_len[r] + q.output_len[r] and w.spare[i] == 1:
+            tell(q, rules, w, c, i)
         if rules.ahead:
             w.leaving[s.leaving] = i
             s.leaving += 1

@@ -3,8 +3,8 @@
 Blocks 0..N-1 have a reference count and the key of their content, -1 for none. The free ones are a doubly linked list:
 taken from the head, released to the tail. For every key there is the block that holds it; the last writer wins. A key
 identifies a block of a prompt *and* all blocks before it, so it plays the part of the host's chained hash. Blocks of
-answers need no key, as no prompt matches them. A prompt that is sent once has no keys until its request is preempted,
-because only then are its blocks looked up.
+answers have a key where a later turn of the conversation has them in its prompt. A prompt that is sent once has no keys
+until its request is preempted, because only then are its blocks looked up.
 """
 
 from __future__ import annotations

@@ -19,7 +19,10 @@ from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER, Load
 
 _STATE = "sent placed ready stage free flying pushed latest"
-FILLED = ("input_len", "output_len", "prompt", "group", "shared_blocks", "prompt_blocks", "all_blocks")
+FILLED = (
+    *("input_len", "output_len", "prompt", "group"),
+    *("shared_blocks", "prompt_blocks", "text_blocks", "all_blocks"),
+)
 STATE = np.dtype([(name, "i8") for name in _STATE.split()])
 
 
@@ -175,7 +178,8 @@ def send(cl, q, now):  # type: ignore[no-untyped-def]
         if cl.mixed:
             q.input_len[i], q.output_len[i], q.prompt[i] = rows.input_len[r], rows.output_len[r], rows.prompt[r]
             q.group[i], q.shared_blocks[i] = rows.group[r], rows.shared_blocks[r]
-            q.prompt_blocks[i], q.all_blocks[i] = rows.prompt_blocks[r], rows.all_blocks[r]
+            q.prompt_blocks[i], q.text_blocks[i] = rows.prompt_blocks[r], rows.text_blocks[r]
+            q.all_blocks[i] = rows.all_blocks[r]
             if rows.piece.size > 0:
                 q.piece_first[i] = rows.piece_first[r]
         if rows.deadline_us[r] > 0:

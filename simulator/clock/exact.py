@@ -35,6 +35,7 @@ from simulator.clock.batch import (
     seat,
     single_contexts,
     stuck,
+    tell,
 )
 from simulator.clock.blocks import FREE, REFERENCES, claim, name, take
 from simulator.clock.clients import end, next_us, send
@@ -79,12 +80,16 @@ STATE = np.dtype([*((line.split(":")[0], "i8") for line in _STATE.splitlines()),
 
 
 @inlined
-def decode_all(rules, w, c, s):  # type: ignore[no-untyped-def]
+def decode_all(q, rules, w, c, s):  # type: ignore[no-untyped-def]
     """4.2 where all running requests decode and each gets a token and a block. Returns the requests that finish.
 
     The columns are swept in order of slot: which request takes which block makes no difference. Free slots are swept
     too, which is why their `spare` and `left` are FAR.
     """
+    if rules.turns:
+        for j in range(s.running):
+            if w.spare[w.order[j]] == 1:
+                tell(q, rules, w, c, w.order[j])
     if lower(w.spare, s.top) < 0:
         for i in range(s.top):
             if w.spare[i] < 0:  # its last block was full
@@ -155,6 +160,8 @@ def serve_running(q, rules, w, c, s, log, reach, k, defer):  # type: ignore[no-u
             w.goal[i] += want
             chunks = with_chunk(chunks, want, done, q.input_len[r])
         else:
+            if rules.turns and 0 < w.spare[i] <= want:
+                tell(q, rules, w, c, i)
             for b in range(w.held[i], w.held[i] + need):
                 w.table[i, b] = take(c.blocks, c.holder, c.counts, np.int64(-1))
             decodes += 1
@@ -306,7 +313,7 @@ def schedule(q, rules, w, c, s, log, reach, times, now, begin_us, k, late):  # t
     if rules.width == 1 and s.filling == 0 and s.running <= rules.budget and s.running <= c.counts[FREE]:
         decodes, context, ahead = s.running, s.context, s.running
         tokens_left = np.int64(rules.budget) - decodes
-        finished = decode_all(rules, w, c, s)
+        finished = decode_all(q, rules, w, c, s)
     else:
         chunks, decodes, context, tokens_left, evicted, reached = serve_running(q, rules, w, c, s, log, reach, k, defer)
     if c.tier.blocks > 0:

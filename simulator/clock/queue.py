@@ -26,6 +26,7 @@ class Queue(NamedTuple):
     group: Any  # which requests share its prefix, -1 for none
     shared_blocks: Any  # whole KV blocks of that prefix
     prompt_blocks: Any  # whole KV blocks of the prompt
+    text_blocks: Any  # whole KV blocks of prompt and answer that prompts of the same text may have
     all_blocks: Any  # KV blocks of prompt and output
     deadline_us: Any  # when the client gives up, 0 for never
     # what prompts are made of (experiment.trace.Chains); empty if prompt and group say it
@@ -46,6 +47,7 @@ class Rules(NamedTuple):
     blocks: int  # KV blocks
     horizon_us: int
     caching: bool  # prefix caching is on
+    turns: bool  # answers are found in the cache too
     watch: bool  # cached content may be evicted, so the fast clock has to count blocks
     once: bool  # the fast clock must not let the same content be cached twice
     patient: bool  # no client gives up

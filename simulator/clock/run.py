@@ -142,6 +142,7 @@ def run_clock(
         blocks=min(limits.blocks, load.written) if load.ample else limits.blocks // limits.stages,
         horizon_us=limits.horizon_us,
         caching=limits.caching,
+        turns=load.turns,
         watch=not (load.ample or (in_order and load.roomy)),
         once=not load.ample,
         patient=load.patient,
@@ -186,7 +187,8 @@ def _ordered(run: ClockRun, order: np.ndarray | None, clients: Clients) -> Clock
 
 
 def _may_be_fast(load: Load, q: Queue, rules: Rules) -> bool:
-    """True if nothing rules out the fast clock: no horizon, regular prompts, no drafts, no client that gives up.
+    """True if nothing rules out the fast clock: no horizon, regular prompts, no answers that are looked up, no drafts,
+    no client that gives up.
 
     The last is not known before a run with clients; see `_somebody_leaves`. Nor may host memory give blocks back, which
     are blocks that the GPU had. If it is known that the GPU loses none between two uses, every look finds all of them
@@ -195,7 +197,9 @@ def _may_be_fast(load: Load, q: Queue, rules: Rules) -> bool:
     limits = load.limits
     if limits.tier and rules.watch:
         return False
-    if limits.horizon_us != NEVER or limits.drafts or load.chains or not (load.ample or load.regular):
+    if limits.horizon_us != NEVER or limits.drafts or load.chains or load.turns:
+        return False
+    if not (load.ample or load.regular):
         return False
     return load.patient or bool(load.clients) or not ((q.deadline_us > 0) & (q.deadline_us <= q.queued_us)).any()
 

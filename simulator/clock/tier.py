@@ -153,7 +153,7 @@ def unlink(ring, key):  # type: ignore[no-untyped-def]
 def key_at(q, rules, w, t, r, b):  # type: ignore[no-untyped-def]
     """The key of block `b` of request `r`: of its prompt, then of its answer."""
     whole = np.int64(q.prompt_blocks[r])
-    return key_of(q, rules, w, r, b) if b < whole else t.answer[r] + b - whole
+    return key_of(q, rules, w, r, b) if b < q.text_blocks[r] else t.answer[r] + b - whole
 
 
 @njit

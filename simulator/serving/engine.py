@@ -182,8 +182,8 @@ class Engine:
     )
     offload_prompt_only: bool = setting(
         True,
-        "blocks of prompts alone are stored in `kv_offloading_size`; `false`: those of answers too, which no later "
-        "prompt of a replay finds",
+        "blocks of prompts alone are stored in `kv_offloading_size`; `false`: those of answers too, which later "
+        "turns of a conversation find",
         "",
         "what host memory holds",
     )

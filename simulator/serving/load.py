@@ -14,7 +14,7 @@ from simulator.serving.engine import Engine
 from simulator.serving.experiment import Experiment
 from simulator.serving.requests import THINKING, requests, requests_of
 from simulator.serving.speculation import check_acceptance
-from simulator.serving.trace import Chains, Requests
+from simulator.serving.trace import Chains, Requests, again
 from simulator.serving.workload import DUE, HOST, Workload, phases
 
 NEVER = np.iinfo(np.int64).max  # a time that never comes
@@ -169,6 +169,26 @@ class Load:
         return blocks
 
     @cached_property
+    def turns(self) -> bool:
+        """True if answers are found in the cache, as a later prompt of their text has them."""
+        r = self.requests
+        return r.turns and self.limits.caching and self.chains is None and self.prompts > 0
+
+    @cached_property
+    def text_blocks(self) -> np.ndarray:
+        """int32: whole KV blocks of the request that can be found: those of its prompt, and of its answer as many as
+        the longest prompt of its text has that is not refused."""
+        r = self.requests
+        if not self.turns:
+            return self.prompt_blocks
+        known, own = r.prompt >= 0, self.prompt_blocks - self.shared_blocks
+        sent, longest = known & self.accepted, np.zeros(self.prompts, np.int32)
+        np.maximum.at(longest, r.prompt[sent], own[sent])
+        whole = (r.input_len.astype(np.int64) + r.output_len) // self.limits.block
+        blocks = np.minimum(whole, self.shared_blocks + longest[r.prompt])
+        return np.where(known, blocks, self.prompt_blocks).astype(np.int32)
+
+    @cached_property
     def all_blocks(self) -> np.ndarray:
         """int32: KV blocks of prompt and output together, when all tokens are stored."""
         r = self.requests
@@ -188,7 +208,8 @@ class Load:
         if not self.limits.caching:  # no two prompts share anything
             prompt = group = np.full(len(r), -1, np.int32)
             shared = np.zeros(len(r), np.int32)
-        return r.input_len, r.output_len, prompt, group, shared, self.prompt_blocks, self.all_blocks, r.deadline_us
+        blocks = self.prompt_blocks, self.text_blocks, self.all_blocks
+        return r.input_len, r.output_len, prompt, group, shared, *blocks, r.deadline_us
 
     @cached_property
     def longest_output(self) -> int:
@@ -259,10 +280,8 @@ def _same(key: np.ndarray, value: np.ndarray) -> bool:
 
 def _longest_gap(key: np.ndarray) -> int:
     """The largest distance in rows between a key >= 0 and its next occurrence."""
-    rows = np.flatnonzero(key >= 0)
-    rows = rows[np.argsort(key[rows], kind="stable")]
-    same = key[rows[1:]] == key[rows[:-1]]
-    return int(np.diff(rows)[same].max(initial=0))
+    later, before = again(key)
+    return int((later - before).max(initial=0))
 
 
 def load_of(experiment: Experiment, seed: int, host_rules: bool = False) -> Load:

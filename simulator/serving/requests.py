@@ -96,6 +96,7 @@ def _drawn(workload: Workload, profile: Profile, seed: int, name: int) -> Reques
         group=group,
         shared_len=np.full(n, system if profile.groups else 0, dtype=np.int32),
         deadline_us=np.zeros(n, np.int64) if patience is None else arrival + int(patience * 1e6),
+        turns=profile.session is not None,
     )
     # Later turns come among the first ones of other conversations.
     return drawn.of(np.argsort(arrival, kind="stable")) if profile.session else drawn

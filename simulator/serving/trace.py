@@ -49,14 +49,15 @@ class Requests:
     shared_len: np.ndarray  # int32
     deadline_us: np.ndarray  # int64: when the client gives up, 0 for never
     chains: Chains | None = None  # instead of prompt and group
+    turns: bool = False  # requests with the same `prompt` are turns: their answers are parts of the text too
 
     def __len__(self) -> int:
         return len(self.arrival_us)
 
     def of(self, rows: np.ndarray) -> Requests:
         """The requests of these rows, in their order."""
-        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "chains"}
-        return Requests(**columns, chains=self.chains.of(rows) if self.chains else None)
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name not in ("chains", "turns")}
+        return replace(self, **columns, chains=self.chains.of(rows) if self.chains else None)
 
 
 @dataclass(frozen=True)
@@ -104,18 +105,40 @@ class Trace:
     whole: bool = field(default=True, compare=False)
 
 
+def again(owner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, row before): the rows of an owner >= 0 after its first, by owner and in order, and the one before each.
+
+    >>> [rows.tolist() for rows in again(np.array([1, 0, 1, -1, 0, 1]))]
+    [[4, 2, 5], [1, 0, 2]]
+    """
+    rows = np.flatnonzero(owner >= 0)
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    same = owner[rows[1:]] == owner[rows[:-1]]
+    return rows[1:][same], rows[:-1][same]
+
+
+def repeated(prompt: np.ndarray) -> np.ndarray:
+    """int32: the numbers of prompts that more than one request sends, -1 for the others.
+
+    >>> repeated(np.array([2, -1, 5, 2, 3, 3])).tolist()
+    [0, -1, -1, 0, 1, 1]
+    """
+    counts = np.bincount(prompt[prompt >= 0], minlength=1)
+    several = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
+    return np.where(prompt >= 0, several[prompt], -1).astype(np.int32)
+
+
 def repeated_share(requests: Requests) -> float:
     """The share of prompt tokens that an earlier prompt began with, which a large enough prefix cache holds."""
     if requests.chains:
         _, where = np.unique(requests.chains.number, return_index=True)
         return 1.0 - float(len(where)) / len(requests.chains.number)
     shared = np.zeros(len(requests), np.int64)
-    for owner, length in ((requests.group, requests.shared_len), (requests.prompt, requests.input_len)):
-        rows = np.flatnonzero(owner >= 0)
-        rows = rows[np.argsort(owner[rows], kind="stable")]
-        again = owner[rows[1:]] == owner[rows[:-1]]
-        later, earlier = rows[1:][again], rows[:-1][again]
-        shared[later] = np.maximum(shared[later], np.minimum(length[later], length[earlier]))
+    text = requests.input_len + (requests.output_len if requests.turns else 0)
+    owned = ((requests.group, requests.shared_len, requests.shared_len), (requests.prompt, requests.input_len, text))
+    for owner, length, known in owned:
+        later, earlier = again(owner)
+        shared[later] = np.maximum(shared[later], np.minimum(length[later], known[earlier]))
     return float(shared.sum()) / int(requests.input_len.sum(dtype=np.int64))
 
 

@@ -89,9 +89,12 @@ def loads(draw: st.DrawFn, chunked: bool = True) -> Load:
         alone |= True
     prompt = np.where(alone, -1, which)
     chains = None
-    match draw(st.sampled_from(["same", "same", "conversations", "pieces"])):
-        case "conversations":  # a prompt goes on where an earlier one ended
+    kind = draw(st.sampled_from(["same", "same", "conversations", "turns", "pieces"]))
+    match kind:
+        case "conversations" | "turns":  # a prompt goes on where an earlier one ended, or its answer
             inputs = np.maximum(inputs + np.array(draw(st.lists(st.integers(-40, 40), min_size=n, max_size=n))), 1)
+            if kind == "turns":  # all of which have the whole prefix
+                inputs = np.maximum(inputs, prefix)
             prefix = np.minimum(prefix, inputs)
         case "pieces":
             chains, prefix, prompt = draw(chains_of(inputs)), 0 * inputs, 0 * inputs - 1
@@ -107,6 +110,7 @@ def loads(draw: st.DrawFn, chunked: bool = True) -> Load:
         shared_len=prefix.astype(np.int32),
         deadline_us=np.where(which == 0, 0, arrival + patience).astype(np.int64) if patience else np.zeros(n, np.int64),
         chains=chains,
+        turns=kind == "turns",
     )
     block = draw(st.sampled_from([1, 4, 16]))
     need = -(-160 // block)

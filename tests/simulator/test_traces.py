@@ -30,6 +30,7 @@ from simulator.common.errors import InputError
 from simulator.language.complete import complete
 from simulator.language.parse import parse
 from simulator.serving.load import load_of
+from simulator.serving.trace import repeated_share
 from simulator.serving.traces.read import files_beside, read_trace
 
 DATES = [datetime(2026, 6, 11, 0, 0, i) for i in range(3)]
@@ -93,6 +94,16 @@ def test_optional_columns(tmp_path: Path) -> None:
     patient = experiment(tmp_path, {"trace": "t.csv", "timeout_s": 9}).workload
     assert patient.source != e.workload.source  # another load, for all that keeps what is known of one
     assert load_of(experiment(tmp_path, {"trace": "t.csv", "timeout_s": 9}), 1).requests.deadline_us[2] == 11_000_000
+
+
+def test_turns_of_a_conversation_share_what_was_said(tmp_path: Path) -> None:
+    """The second turn's 200 tokens begin with 100 + 30 of the first, of 320 prompt tokens in all."""
+    rows = "0,100,30,7\n1,20,30,\n2,200,30,7\n"
+    shared = {name: trace_of(tmp_path, "t.csv", HEAD + f",{name}\n" + rows) for name in ("conversation", "prompt")}
+    for name, tokens in ("conversation", 130), ("prompt", 100):
+        r = shared[name].requests
+        assert r.prompt.tolist() == [0, -1, 0] and r.turns == (name == "conversation")
+        assert repeated_share(r) == tokens / 320
 
 
 def test_times_to_first_token_alone_are_observed(tmp_path: Path) -> None:
@@ -254,6 +265,12 @@ DAMAGED: list[tuple[str, Any, str]] = [
     ("t.csv", HEAD + "\n0,0,3\n", "t.csv: no request has an arrival, a prompt and an answer: name another file"),
     ("t.csv", HEAD + "\n0,10,3\n1e10,10,3\n", "t.csv:3: arrives 1e+10 s after the first, at most 1e+09 are replayed"),
     ("t.csv", HEAD + ",prompt\n0,10,3,\n1,10,3,1.5\n", "t.csv:3: prompt is 1.5: give whole numbers from -1 to"),
+    ("t.csv", HEAD + ",prompt,conversation\n0,10,3,1,1\n", "t.csv: prompt and conversation exclude each other"),
+    (
+        "t.csv",
+        HEAD + ",conversation,prefix_group,prefix_len\n0,10,3,1,5,8\n1,30,3,1,5,9\n",
+        "t.csv:3: has another prefix than its conversation",
+    ),
     ("t.csv", HEAD + ",prefix_group\n0,10,3,1\n", "t.csv: prefix_group and prefix_len go together"),
     ("t.csv", HEAD + ",prefix_group,prefix_len\n0,10,3,1,11\n", "t.csv:2: prefix_len is above input_len"),
     ("t.csv", HEAD + ",stage\n0,10,3,1\n1,10,3,0\n", "t.csv:3: its stage is below that of an earlier arrival"),

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from simulator.clock.bind import bind
+from simulator.clock.replay import Replay, replay_bound
 from simulator.common.errors import InputError
+from simulator.language.opcodes import assemble
+from simulator.language.parse import parse
+from simulator.serving.load import EngineLimits, Load
 from simulator.serving.trace import Requests
 from simulator.serving.traces import tracev2
 from simulator.serving.traces.tracev2 import COLUMNS, NEVER, Header, Recording, TraceServer
@@ -88,6 +95,102 @@ def test_a_message_may_contain_line_breaks(tmp_path: Path) -> None:
         read(folder)
 
 
+GROWTH = HEADER + "session_context_growth: accumulate\n"
+NAMES = (*COLUMNS, "input_tokens_reset")
+
+
+def turn(number: int, session: str, rounds: int, tokens: int, answer: int, **row: object) -> dict[str, object]:
+    """A round of a session, a second after that of the number before."""
+    about = {"request_id": number, "session_id": session, "round_index": rounds, "arrival_time_us": 1_000_000 * number}
+    return about | {"input_tokens": tokens, "output_tokens": answer, **row}
+
+
+CHAT = (turn(0, "a", 0, 100, 50), turn(1, "a", 1, 30, 40), turn(2, "a", 2, 25, 20))
+
+
+def test_a_prompt_is_all_that_was_said_where_sessions_accumulate(tmp_path: Path) -> None:
+    """By the host's rule, prompt + answer + what is new: 100, 100 + 50 + 30 = 180, 180 + 40 + 25 = 245 tokens.
+
+    Session b has a prefix of 32 tokens, which its first round says: 32 + 10, 42 + 5 + 8. Then it begins another text of
+    60 tokens, without the prefix, and goes on with it: 60 + 5 + 7. The server's count is of whole prompts, and is read
+    in the first round alone; that of request 7 is no session's.
+    """
+    b = (
+        turn(3, "b", 0, 10, 5, prefix_group="p", prefix_length=32),
+        turn(4, "b", 1, 8, 5, server_input_tokens=55),
+        turn(5, "b", 2, 0, 5, input_tokens_reset=60),
+        turn(6, "b", 3, 7, 5),
+    )
+    rows = (*CHAT, *b, {"request_id": 7, "arrival_time_us": 7_000_000, "server_input_tokens": 17})
+    r = read(written(tmp_path, *rows[::-1], header=GROWTH, names=NAMES)).requests
+    assert r.input_len.tolist() == [100, 180, 245, 42, 55, 60, 72, 17]
+    assert r.turns and r.prompt.tolist() == [0, 0, 0, 1, 1, 2, 2, -1]
+    assert r.group.tolist() == [-1, -1, -1, 0, 0, -1, -1, -1] and r.shared_len.tolist() == [0] * 3 + [32] * 2 + [0] * 3
+
+
+def test_later_rounds_find_earlier_prompts_and_answers_in_the_cache(tmp_path: Path) -> None:
+    """Whole blocks of 16 tokens of what was said: (100 + 50) // 16 = 9 and (180 + 40) // 16 = 13. A step is as long as
+    its prompt tokens: 100, 180 - 144, 245 - 208. Without growth the rounds are prompts of 100, 30 and 25 tokens, and as
+    whole prompts 180 and 245 are computed."""
+    bound = bind(assemble(program := parse("def step_time(b, s): return 1 + b.prefill_tokens")), program.theta, {})
+    limits = EngineLimits(8, 2048, 0, 16, 1000)
+
+    def ran(*rows: dict[str, object], header: str) -> Replay:
+        return replay_bound(Load(read(written(tmp_path, *rows, header=header, names=NAMES)).requests, limits), bound)
+
+    seen = ran(*CHAT, header=GROWTH)
+    assert seen.run.cached.tolist() == [0, 9, 13] and seen.ttft_us.tolist() == [101, 37, 38]
+    assert ran(*CHAT, header=HEADER).ttft_us.tolist() == [101, 31, 26]
+    whole = [row | {"input_tokens": tokens} for row, tokens in zip(CHAT, (100, 180, 245), strict=True)]
+    absolute = ran(*whole, header=HEADER)
+    assert absolute.run.cached.tolist() == [0, 0, 0] and absolute.ttft_us.tolist() == [101, 181, 246]
+
+
+def test_a_missing_round_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data\.csv:3: round_index is 2: the rounds of a session are numbered 0, 1"):
+        read(written(tmp_path, CHAT[0], CHAT[2], header=GROWTH))
+    assert read(written(tmp_path, CHAT[0], CHAT[2])).requests.input_len.tolist() == [100, 25]
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "said"),
+    [
+        # 180 tokens of which 150 were said, and 245 of which 220 were: 370 of 525
+        ((CHAT[0], CHAT[1] | {"input_tokens": 180}, CHAT[2] | {"input_tokens": 245}), "", "2 of 3 requests .* 70.5 %"),
+        (
+            ({"vllm_priority": 0}, {"vllm_priority": 3}, {"vllm_priority": 3}),
+            "",
+            r"vllm_priority differs \(0 1, 3 2 of 3",
+        ),
+        (({"slo_class": "batch"}, {}), "", r"slo_class differs \(batch 1, standard 1 of 2 requests"),
+        (({"model": "m/x"}, {"model": "m/y"}), "", r"model differs \(m/x 1, m/y 1 of 2 requests"),
+        (({"model": "m/y"}, {}), "server: {model: m/x}\n", r"model differs \(m/x 1, m/y 1 of 2 requests"),
+        (({"adapter": "sql"}, {}), "", r"adapter: .* \(sql 1 of 2 requests of data.csv\), .* by up to 6 %"),
+        (({},), "kv_offload: {cpu_bytes_to_use: 1}\n", r"header.yaml: kv_offload: .* is not replayed"),
+        (({},), "observed_kv_metrics: {source: tiered, hit_rate: 0.625}\n", "62.5 % .* in GPU and host memory"),
+        (({},), "network: {measured_rtt_ms: 2.5}\n", "a round trip of 2.5 ms"),
+        (({},), "max_nodes_spanned: 2\n", "GPUs of 2 nodes"),
+    ],
+)
+def test_what_no_replay_has_is_a_line(
+    tmp_path: Path, rows: Sequence[dict[str, object]], header: str, said: str
+) -> None:
+    names = list(COLUMNS)
+    names.insert(names.index("slo_class") + 1, "vllm_priority")
+    numbered = [{"vllm_priority": 0, "request_id": i} | row for i, row in enumerate(rows)]
+    (loss,) = read(written(tmp_path, *numbered, header=HEADER + header, names=(*names, "adapter"))).losses
+    assert re.search(said, loss.text), loss.text
+
+
+def test_a_trace_of_one_kind_of_request_loses_nothing(tmp_path: Path) -> None:
+    alike = {"slo_class": "batch", "model": "m/x", "client_id": "c", "tenant_id": "t", "session_id": "s"}
+    header = HEADER + "observed_kv_metrics:\nnetwork: {measured_rtt_ms: 0}\nmax_nodes_spanned: 1\n"
+    rows = [alike | {"request_id": i, "session_id": f"s{i}", "deadline_us": 9} for i in range(2)]
+    assert read(written(tmp_path, *rows, header=header)).losses == ()
+    assert read(written(tmp_path, *CHAT, header=GROWTH)).losses == ()
+    assert read(written(tmp_path, *CHAT[:2])).losses == ()  # 100 and 30 tokens: the context was cut
+
+
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     header = Header("generated", 3, TraceServer("vllm", "m/x", 2, 64, 16, 0.9, 4096))
     none = np.full(3, -1, np.int32)
@@ -111,7 +214,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     for name in ("number", "status", "first_us", "last_us", "streamed"):
         assert getattr(again, name).tolist() == getattr(recording, name).tolist(), name
     for f in fields(Requests):
-        if f.name != "chains":
+        if f.name not in ("chains", "turns"):
             assert getattr(again.requests, f.name).tolist() == getattr(requests, f.name).tolist(), f.name
 
 
@@ -176,7 +279,7 @@ def test_bad_data_files_are_refused(tmp_path: Path) -> None:
         (HEADER.replace("real", "dream"), "mode must be real or generated or replayed"),
         (HEADER.replace(": 1", ": -1"), "warm_up_requests"),
         (HEADER + "server: {max_num_seq: 3}\n", "server.max_num_seq is not a known key"),
-        (HEADER + "session_context_growth: accumulate\n", "session_context_growth is 'accumulate'"),
+        (HEADER + "session_context_growth: played\n", "session_context_growth is 'played'"),
         ("- 1\n", "must be a mapping"),
     ],
 )
@@ -187,9 +290,9 @@ def test_a_bad_header_is_refused(tmp_path: Path, text: str, problem: str) -> Non
 
 
 def test_an_unknown_key_of_the_header_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "h.yaml").write_text(HEADER + "created_at: today\nkv_offload: {x: 1}\nserver: {max_num_seqs: 0}\n")
+    (tmp_path / "h.yaml").write_text(HEADER + "created_at: today\nlora: {x: 1}\nserver: {max_num_seqs: 0}\n")
     header = tracev2.read_header(tmp_path / "h.yaml")
-    assert [note.partition(": ")[2] for note in header.notes] == ["'kv_offload' of the header is not replayed"]
+    assert [note.partition(": ")[2] for note in header.notes] == ["'lora' of the header is not replayed"]
     assert header.server == TraceServer()
 
 

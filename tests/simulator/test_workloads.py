@@ -209,13 +209,14 @@ def test_conversations_of_one_turn_are_single_requests() -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(plain, name))
 
 
-def test_a_turn_finds_the_whole_blocks_of_the_prompt_before_it() -> None:
+def test_a_turn_finds_the_whole_blocks_of_the_turn_before_it() -> None:
     """At a low load, in an ample cache, every answer is complete long before the next turn."""
     e = load(**CHAT | {"stages": [{"rate": 2.0, "duration_s": 60}]})
     seen, r = replay(e, PROGRAM, 1), load_of(e, 1).requests
     cached = seen.spread(seen.run.cached)
     for rows in turns_of(r):
-        assert cached[rows[1:]].tolist() == (r.input_len[rows[:-1]] // 16).tolist()
+        said = r.input_len[rows[:-1]] + r.output_len[rows[:-1]]
+        assert cached[rows[1:]].tolist() == (said // 16).tolist()
         assert cached[rows[0]] == (0 if rows[0] in [t[0] for t in turns_of(r)[:2]] else 40 // 16)
     assert seen.run.preemptions == 0 and seen.completed.all()
 

@@ -78,6 +78,7 @@ class Request:
     sent: int | None = None
     transfer: int | None = None  # when its prompt's blocks are looked for, if it comes computed
     loaded: int | None = None  # when its load ends
+    text: object = None  # whose next tokens its answer has, if it is a turn
     stored: int = 0
 
 
@@ -89,7 +90,7 @@ class Block:
 
 
 def answer_token(r: Request, i: int) -> object:
-    return ("answer", r.row, i)
+    return ("answer", r.row, i) if r.text is None else (r.text, len(r.tokens) + i)
 
 
 class Cache:
@@ -635,6 +636,7 @@ def host(
             int(load.output_len[i]),
             int(load.deadline_us[i]),
             queueing_us[i],
+            text=("prompt", int(load.prompt[i])) if load.turns and load.prompt[i] >= 0 else None,
         )
         for i, a in enumerate(load.arrival_us)
     ]

@@ -39,7 +39,8 @@ from simulator.serving.traces.rows import MOONCAKE_TOKENS, Rows
 
 NEEDED = ("arrival_s", "input_len", "output_len")
 SERVED = ("e2e_ms", "ttft_ms", "completed")  # how a request fared
-COLUMNS = (*NEEDED, "prompt", "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED, "scheduled_ms")
+TURNS = "conversation"  # which the requests are turns of, so that their prompts have earlier answers too
+COLUMNS = (*NEEDED, "prompt", TURNS, "prefix_group", "prefix_len", "stage", "timeout_s", *SERVED, "scheduled_ms")
 HASHES, HASH_TOKENS = "hash_ids", "hash_tokens"  # numbers of a prompt's pieces, and a piece's tokens; parquet alone
 # The columns of the table `requests` of `evolve ingest`: of the client, and of the server for rows that it alone saw.
 OURS = {"arrival_s": "start_s", "input_len": "prompt_tokens", "output_len": "output_tokens"}

@@ -16,9 +16,19 @@ import pyarrow as pa
 
 from simulator.common.errors import InputError, unreadable
 from simulator.serving import limits
-from simulator.serving.trace import NOT_COUNTED, WINDOW_REQUESTS, WINDOW_S, Chains, Recorded, Requests, Trace, windows
+from simulator.serving.trace import (
+    NOT_COUNTED,
+    WINDOW_REQUESTS,
+    WINDOW_S,
+    Chains,
+    Recorded,
+    Requests,
+    Trace,
+    repeated,
+    windows,
+)
 from simulator.serving.traces.csv import header, in_milliseconds, read_columns
-from simulator.serving.traces.formats import NEEDED, read_rows
+from simulator.serving.traces.formats import NEEDED, TURNS, read_rows
 from simulator.serving.traces.rows import Rows
 from simulator.serving.workload_entry import Files
 
@@ -94,15 +104,28 @@ def trace_from(
     deadline = np.where(np.isnan(timeout_s), 0, arrival + np.rint(np.nan_to_num(timeout_s) * 1e6).astype(np.int64))
     stage = _stages(rows, kept, arrival, window_s, window_requests)
     chains = _chains(rows, kept, inputs, path)
-    prompt = _repeated(_numbers_of(optional("prompt", -1, 2**53, "whole numbers")))
+    turns = TURNS in rows.columns
+    if turns and "prompt" in rows.columns:
+        raise InputError(f"{path}: prompt and {TURNS} exclude each other: leave one of the columns out")
+    prompt = repeated(_numbers_of(optional(TURNS if turns else "prompt", -1, 2**53, "whole numbers")))
     group, shared = np.where(shared > 0, group, -1).astype(np.int32), np.where(group >= 0, shared, 0)
-    requests = Requests(arrival, stage, inputs, outputs, prompt, group, shared, deadline, chains)
+    if turns and (differs := _differs(prompt, group) | _differs(prompt, shared)).any():
+        place = rows.place(int(kept[int(differs.argmax())]))
+        raise InputError(f"{place}: has another prefix than its conversation: give all turns the same prefix_len")
+    requests = Requests(arrival, stage, inputs, outputs, prompt, group, shared, deadline, chains, turns)
     with path.open("rb") as file:
         content = file_digest(file, "sha256").hexdigest()
     digest = sha256(f"{content} {window_s} {window_requests}".encode()).hexdigest()[:16]
     recorded = _recorded(optional, lambda i: rows.place(int(kept[i])))
     notes = (*_notes(rows, kept, name), *(doubts or _alone(requests, recorded, name)))
     return Trace(name, digest, requests, recorded, notes, len(rows) - len(kept), rows.model)
+
+
+def _differs(owner: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """bool: whose value is another than that of the first row of the same owner; False without an owner."""
+    _, first, again = np.unique(owner, return_index=True, return_inverse=True)
+    differs: np.ndarray = (owner >= 0) & (values != values[first[again]])
+    return differs
 
 
 def _timed(rows: Rows, path: Path, timed: bool) -> Rows:
@@ -161,13 +184,6 @@ def _numbers_of(values: np.ndarray) -> np.ndarray:
     numbers = np.full(len(values), -1, np.int64)
     numbers[known] = np.unique(values[known], return_inverse=True)[1]
     return numbers
-
-
-def _repeated(prompt: np.ndarray) -> np.ndarray:
-    """int32: the numbers of prompts that more than one request sends, -1 for the others."""
-    counts = np.bincount(prompt[prompt >= 0], minlength=1)
-    several = np.where(counts > 1, np.cumsum(counts > 1) - 1, -1)
-    return np.where(prompt >= 0, several[prompt], -1).astype(np.int32)
 
 
 def _stages(

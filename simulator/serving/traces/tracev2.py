@@ -3,6 +3,10 @@
 Times are whole microseconds. A request is injected when it was sent, or else when it arrived. Send and chunk times may
 be on another clock than arrivals and deadlines, and are moved onto theirs. The prompt of a request in a prefix group is
 the group's prefix and `input_tokens` more; that of any other has as many tokens as the server counted, if it did.
+
+Where the header says that sessions accumulate their context, `input_tokens` of later rounds are what is new: a prompt
+is that of the round before, its answer, and these. `input_tokens_reset` is the whole prompt of a round that begins with
+another text, and nothing of what was said before (the host's --session-mode fixed-accumulate).
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from simulator.common.documents import parse_yaml, read_bytes, yaml_text
 from simulator.common.errors import InputError, Section, shown, unreadable
 from simulator.serving.engine import LARGEST
 from simulator.serving.limits import MOST_TOKENS
-from simulator.serving.trace import Requests, repeated_share
+from simulator.serving.trace import Requests, repeated, repeated_share
+from simulator.serving.traces.losses import READ, Loss, losses_of_data, losses_of_header
 
 COLUMNS = (
     *("request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index", "prefix_group"),
@@ -36,8 +41,12 @@ NUMBERS = {
     **dict.fromkeys(("prefix_length", "input_tokens", "output_tokens", "server_input_tokens"), (0, MOST_TOKENS)),
     **dict.fromkeys(("deadline_us", "arrival_time_us", "first_chunk_time_us", "last_chunk_time_us"), (0, LATEST_US)),
     "send_time_us": (-LATEST_US, LATEST_US),
+    "round_index": (-(2**31), 2**31),
 }
-TEXTS = ("prefix_group", "streaming", "status")
+TEXTS = ("slo_class", "session_id", "prefix_group", "streaming", "model", "status")
+RESET, NO_RESET = "input_tokens_reset", -1
+OPTIONAL = {"vllm_priority": (0, 2**31), RESET: (0, MOST_TOKENS)}  # numbers, in some files: these values or nothing
+ADAPTER = "adapter"  # a text, in some files
 # Written, and not read: the other columns are empty.
 ZEROS = (
     *("round_index", "text_tokens", "image_tokens", "audio_tokens", "video_tokens", "reason_ratio"),
@@ -48,9 +57,9 @@ TRUE, FALSE = ("true", "True", "TRUE", "t", "T", "1"), ("false", "False", "FALSE
 OK, TIMEOUT, ERROR, INCOMPLETE = STATUSES = ("ok", "timeout", "error", "incomplete")
 WRITTEN, VERSIONS, UNITS, MODES = 2, (2, 3), ("microseconds", "us"), ("real", "generated", "replayed")
 HEADER = ("trace_version", "time_unit", "mode", "warm_up_requests", "server")
-ABOUT = ("created_at", "workload_seed", "workload_spec", "network", "goodput_slo_targets", "observed_kv_metrics")
+ABOUT = ("created_at", "workload_seed", "workload_spec", "goodput_slo_targets")
 DATA, BOM = b"request_id,", b"\xef\xbb\xbf"  # how the other file begins, perhaps after a mark of its encoding
-GROWTH = "session_context_growth"
+GROWTH, ACCUMULATE = "session_context_growth", "accumulate"
 CASE = "case.json"  # next to an exported header: the engine settings that a header has no place for
 NEVER = -1  # instead of the time of a chunk that did not come, which the file has as 0
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -71,12 +80,15 @@ class TraceServer:
 
 @dataclass(frozen=True)
 class Header:
-    """A trace's header. The first `warm_up_requests` ids are in no figure. notes: on keys that are not replayed."""
+    """A trace's header. The first `warm_up_requests` ids are in no figure. accumulates: prompts of a session hold all
+    that was said. notes: on keys that are not known. losses: what else of it no replay has."""
 
     mode: str
     warm_up_requests: int = 0
     server: TraceServer = TraceServer()
+    accumulates: bool = False
     notes: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ class Recording:
 
     first_us, last_us: times of the first and the last chunk, int64 on the clock of arrivals, or NEVER. status: texts,
     OK for a completed request. streamed: True if the first chunk came with the first token. line: of the data file,
-    empty for a trace that was not read.
+    empty for a trace that was not read. losses: what of the trace no replay has.
     """
 
     header: Header
@@ -96,6 +108,7 @@ class Recording:
     last_us: np.ndarray
     streamed: np.ndarray
     line: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), compare=False)
+    losses: tuple[Loss, ...] = field(default=(), compare=False)
 
     @property
     def warm_up(self) -> np.ndarray:
@@ -124,20 +137,28 @@ def read_recording(header_path: Path, data_path: Path) -> Recording:
     sent = np.where(columns["send_time_us"] > 0, columns["send_time_us"], arrival)
     shift = sent.min() - arrival.min()
     inputs, group, shared = _prompts(columns)
+    text = np.full(len(number), -1)
+    if header.accumulates:
+        inputs, group, shared, text, wrong = _accumulated(columns, inputs, group, shared)
+        refuse(wrong, "round_index", "the rounds of a session are numbered 0, 1, 2, ...: give those that are missing")
     refuse(~np.isin(columns["streaming"], (*TRUE, *FALSE)), "streaming", "give true or false")
     refuse(inputs < 1, "input_tokens", "give at least 1 token, or a prefix")
     refuse(inputs > MOST_TOKENS, "input_tokens", f"give at most {MOST_TOKENS:g} tokens, with the prefix")
     order = np.argsort(sent, kind="stable")
-    none = np.full(len(number), -1, np.int32)
-    stage, outputs, deadline = np.zeros_like(none), columns["output_tokens"].astype(np.int32), columns["deadline_us"]
-    requests = Requests(sent - shift, stage, inputs.astype(np.int32), outputs, none, group, shared, deadline).of(order)
-    requests = replace(requests, group=_in_order(requests.group))
+    stage, outputs = np.zeros((2, len(number)), np.int32)
+    outputs[:] = columns["output_tokens"]
+    lengths = inputs.astype(np.int32), outputs, repeated(text)
+    requests = Requests(sent - shift, stage, *lengths, group, shared, columns["deadline_us"], turns=header.accumulates)
+    requests = replace(requests.of(order), group=_in_order(group[order]))
     first, last = (
         np.where(columns[name] > 0, np.maximum(columns[name] - shift, 0), NEVER)[order]
         for name in ("first_chunk_time_us", "last_chunk_time_us")
     )
     status, streamed = columns["status"][order], np.isin(columns["streaming"], TRUE)[order]
-    return Recording(header, number[order], requests, status, first, last, streamed, line[order])
+    ordered = {name: values[order] for name, values in columns.items()}
+    lost = losses_of_data(ordered, requests, header.accumulates, header.server.model, data_path.name)
+    losses = *header.losses, *lost
+    return Recording(header, number[order], requests, status, first, last, streamed, line[order], losses)
 
 
 def _prompts(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -153,6 +174,32 @@ def _prompts(columns: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np
     return shared + own, np.where(shared > 0, group, -1), shared.astype(np.int32)
 
 
+def _accumulated(
+    columns: dict[str, np.ndarray], inputs: np.ndarray, group: np.ndarray, shared: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(prompt tokens, group or -1, shared tokens, text or -1) of each row where sessions accumulate their context, and
+    True for a row whose round before is missing. Rounds that are beginnings of one text have its number."""
+    session, turn = columns["session_id"], columns["round_index"].tolist()
+    new, answer, reset = (columns[name].tolist() for name in ("input_tokens", "output_tokens", RESET))
+    of = np.unique(session, return_inverse=True)[1].tolist()
+    inputs, group, shared = inputs.copy(), group.copy(), shared.copy()
+    text, wrong, texts, before = np.full(len(of), -1), np.full(len(of), False), -1, -1
+    for i in np.lexsort((turn, of)).tolist():
+        if not session[i]:
+            continue
+        first = before < 0 or of[i] != of[before]
+        wrong[i] = turn[i] != (0 if first else turn[before] + 1)
+        if first or reset[i] != NO_RESET:
+            texts += 1
+        if not first and reset[i] != NO_RESET:
+            inputs[i], group[i], shared[i] = reset[i], -1, 0
+        elif not first:
+            inputs[i] = inputs[before] + answer[before] + new[i]
+            group[i], shared[i] = group[before], shared[before]
+        text[i], before = texts, i
+    return inputs, group, shared, text, wrong
+
+
 def _in_order(group: np.ndarray) -> np.ndarray:
     """int32: groups numbered from 0 in order of their first request, -1 for none."""
     numbers = np.full(len(group), -1, np.int32)
@@ -163,13 +210,15 @@ def _in_order(group: np.ndarray) -> np.ndarray:
 
 
 def _columns(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The columns of NUMBERS, int64, and TEXTS of a data file, and each row's line. Raises InputError."""
+    """The columns of NUMBERS and OPTIONAL, int64, and TEXTS and ADAPTER of a data file, and each row's line. Raises
+    InputError."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
             names = next(rows, [])
             _check_names(path, names)
-            places = {name: names.index(name) for name in (*NUMBERS, *TEXTS)}
+            some = [name for name in (*OPTIONAL, ADAPTER) if name in names]
+            places = {name: names.index(name) for name in (*NUMBERS, *TEXTS, *some)}
             found: dict[str, list[str]] = {name: [] for name in places}
             line = []
             for row in rows:
@@ -187,8 +236,15 @@ def _columns(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
         raise InputError(f"{path}: is not a CSV file ({' '.join(str(e).split())[:80]}): name the data") from None
     if not line:
         raise InputError(f"{path}: holds no request: give a row for each below the header")
-    numbers = {name: _whole(path, name, found[name], line) for name in NUMBERS}
-    return {**numbers, **{name: np.array(found[name]) for name in TEXTS}}, np.array(line)
+    columns = {name: _whole(path, name, found[name], line, span) for name, span in NUMBERS.items()}
+    columns |= {name: np.array(found[name]) for name in TEXTS}
+    columns[ADAPTER] = np.array(found.get(ADAPTER, [""] * len(line)))
+    for name, span in OPTIONAL.items():
+        texts = found.get(name, [""] * len(line))
+        given = [i for i, text in enumerate(texts) if text]
+        columns[name] = np.full(len(line), NO_RESET if name == RESET else 0)
+        columns[name][given] = _whole(path, name, [texts[i] for i in given], [line[i] for i in given], span)
+    return columns, np.array(line)
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -203,8 +259,8 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         raise InputError(f"{path}:1: has the column {shown(twice[0])} twice: leave one out")
 
 
-def _whole(path: Path, name: str, texts: Sequence[str], line: Sequence[int]) -> np.ndarray:
-    least, most = NUMBERS[name]
+def _whole(path: Path, name: str, texts: Sequence[str], line: Sequence[int], span: tuple[int, int]) -> np.ndarray:
+    least, most = span
     values = np.zeros(len(texts), np.int64)
     for i, text in enumerate(texts):
         if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
@@ -283,14 +339,14 @@ def read_header(path: Path) -> Header:
         if value not in values or isinstance(value, bool):
             expected = " or ".join(map(str, values))
             raise top.error(key, f"must be {expected}, got {shown(value)}", "write the trace again")
-    if (growth := raw.get(GROWTH)) not in (None, ""):
-        problem = f"is {shown(growth)}: the lengths of a session's later prompts follow only as it is played"
-        raise top.error(GROWTH, problem, "play it with the host, and export what it sent")
-    known = (*HEADER, *ABOUT, GROWTH)
+    if (growth := raw.get(GROWTH)) not in (None, "", ACCUMULATE):
+        problem = f"is {shown(growth)}: the lengths of later prompts follow only as the sessions are played"
+        raise top.error(GROWTH, problem, f"play them with the host and export what it sent, or write {ACCUMULATE}")
+    known = (*HEADER, *ABOUT, GROWTH, *READ)
     notes = tuple(f"{path.name}: {shown(key)} of the header is not replayed" for key in raw if key not in known)
     server = _server(top.section("server", "give its settings")) if top.has("server") else TraceServer()
     warm_up = top.whole("warm_up_requests", "give a number of requests") if top.has("warm_up_requests") else 0
-    return Header(raw["mode"], warm_up, server, notes)
+    return Header(raw["mode"], warm_up, server, growth == ACCUMULATE, notes, losses_of_header(raw, path.name))
 
 
 def _server(s: Section) -> TraceServer:

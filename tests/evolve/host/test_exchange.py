@@ -6,8 +6,10 @@ import csv
 import json
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from evolve.run.program import TRAINED_PHYSICS, load
 from simulator.language.unparse import unparse
 from simulator.serving.bundled import bundled_experiments, load_experiments
 from simulator.serving.load import load_of
-from simulator.serving.traces.tracev2 import read_recording, with_one_prefix
+from simulator.serving.traces.tracev2 import COLUMNS, read_recording, with_one_prefix
 
 PROGRAM = """
 def step_time(b, s, *, base: us = 9000.0, prefill: us/token = 45.0, decode: us/request = 70.0,
@@ -300,3 +302,108 @@ def test_a_header_without_a_model_asks_for_one(files: Path, capsys: Capsys) -> N
     at = "simulate", *BACK, "--hardware", "H100"
     assert "t/header.yaml: no model is named. Give --model" in refused(capsys, *at)
     assert simulate(capsys, *BACK, "--hardware", "H100", "--model", "llama-2-7b")[0] == 0
+
+
+ROW = dict.fromkeys(COLUMNS, "0") | dict.fromkeys(("session_id", "prefix_group", "slo_class", "model"), "")
+ROW |= {"streaming": "true", "status": "ok"}
+ENGINE = '{"engine": {"total_kv_blocks": %d, "max_num_batched_tokens": 2048}}'
+
+
+def host_trace(name: str, rows: list[dict[str, object]], header: str = "") -> tuple[str, ...]:
+    """The options that simulate a trace of these rows on 700 blocks and 8 seats: PROGRAM without deployment fields."""
+    about = "trace_version: 3\ntime_unit: microseconds\nmode: real\nserver: {max_num_seqs: 8, block_size: 16}\n"
+    Path(f"{name}.yaml").write_text(about + header)
+    names = [*COLUMNS, *dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)]
+    lines = [",".join(str({**ROW, **row}[key]) for key in names) for row in rows]
+    Path(f"{name}.csv").write_text("\n".join([",".join(names), *lines]) + "\n")
+    Path("p.py").write_text("def step_time(b, s): return 5000 + 40 * b.prefill_tokens + 70 * b.decode_reqs\n")
+    Path("c.json").write_text(ENGINE % 700)
+    return "--tracev2", f"{name}.yaml", f"{name}.csv", "--case", "c.json", "--program", "p.py", "--json"
+
+
+def sessions(absolute: bool) -> list[dict[str, object]]:
+    """Ten sessions of three rounds, each 200 new tokens and an answer of 40."""
+    return [
+        {
+            "request_id": 10 * turn + s,
+            "session_id": f"s{s}",
+            "round_index": turn,
+            "input_tokens": 200 + 240 * turn * absolute,
+            "output_tokens": 40,
+            "arrival_time_us": 200_000 * s + 3_000_000 * turn,
+        }
+        for turn in range(3)
+        for s in range(10)
+    ]
+
+
+def steady_rows(**columns: Callable[[int], object]) -> list[dict[str, object]]:
+    """40 requests that come faster than they are served."""
+    usual = {"input_tokens": 400, "output_tokens": 40}
+    return [
+        {"request_id": i, "arrival_time_us": 30_000 * i, **usual, **{name: of(i) for name, of in columns.items()}}
+        for i in range(40)
+    ]
+
+
+def ttft_ms(capsys: Capsys, *args: str) -> tuple[float, str]:
+    """The mean TTFT, and what was said."""
+    status, out, err = simulate(capsys, *args)
+    assert status == 0, err
+    return json.loads(out)["ttft_mean_ms"], err
+
+
+def test_the_figure_of_lost_context_is_that_of_sessions_that_accumulate(files: Path, capsys: Capsys) -> None:
+    """The same prompts, once as lengths alone and once with the context that they share."""
+    growth, said = ttft_ms(capsys, *host_trace("g", sessions(False), "session_context_growth: accumulate\n"))
+    assert "session_id" not in said
+    absolute, said = ttft_ms(capsys, *host_trace("a", sessions(True)))
+    assert growth < 0.8 * absolute
+    # 200 + 40 tokens of 440 and 440 + 40 of 680 were said before: 720 of 1,320
+    assert "session_id: 20 of 30 requests of a.csv are later turns of 10 sessions" in said and "54.5 %" in said
+    assert f"the mean TTFT is {absolute:.1f} ms, and {growth:.1f} ms with that context" in said
+    # whole blocks: 240 // 16 + 480 // 16 = 45 of 200 // 16 + 440 // 16 + 680 // 16 = 81
+    assert "(0.0 and 55.6 % of the prompts' blocks are cached)" in said
+
+
+def test_turns_that_overtake_the_answer_before_are_counted(files: Path, capsys: Capsys) -> None:
+    """Rounds 100 ms apart, with answers that take 40 steps of more than 5 ms."""
+    rows = [row | {"arrival_time_us": 100_000 * cast(int, row["round_index"])} for row in sessions(False)]
+    _, said = ttft_ms(capsys, *host_trace("g", rows, "session_context_growth: accumulate\n"))
+    assert "20 of 20 later turns are sent before the turn before is answered" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "other"),
+    [("vllm_priority", 0, 5), ("slo_class", "critical", "batch"), ("model", "m/x", "m/y")],
+)
+def test_the_figure_of_urgent_requests_is_theirs_alone(
+    column: str, value: object, other: object, files: Path, capsys: Capsys
+) -> None:
+    rows = steady_rows(**{column: lambda i: other if i % 4 == 0 else value})
+    _, said = ttft_ms(capsys, *host_trace("t", rows), "--results", "all.json")
+    alone, nothing = ttft_ms(capsys, *host_trace("alone", [row for row in rows if row[column] == value]))
+    results = json.loads(Path("all.json").read_text())
+    now = np.mean([r["ttft_us"] / 1e3 for r in results if r["request_id"] % 4])
+    assert column in said and f"is {now:.1f} ms, and {alone:.1f} ms if nothing else is served" in said
+    assert now > alone and column not in nothing
+
+
+def test_the_figure_of_lost_offload_is_that_of_a_larger_cache(files: Path, capsys: Capsys) -> None:
+    """Twelve prefixes of 50 blocks in turn do not fit into 400 blocks."""
+    prefix = {"prefix_group": lambda i: f"g{i % 12}", "prefix_length": lambda i: 800}
+    rows = steady_rows(**prefix, arrival_time_us=lambda i: 300_000 * i)
+    args = host_trace("t", rows, "kv_offload: {cpu_bytes_to_use: 1}\n")
+    Path("c.json").write_text(ENGINE % 400)
+    small, said = ttft_ms(capsys, *args)
+    Path("c.json").write_text(ENGINE % 4000)
+    large, _ = ttft_ms(capsys, *args)
+    assert large < 0.7 * small and f"is {small:.1f} ms, and {large:.1f} ms if no block is evicted" in said
+
+
+def test_a_hit_rate_of_the_server_is_compared(files: Path, capsys: Capsys) -> None:
+    """Of 75 whole blocks of each prompt, 50 are a prefix that all but the first find."""
+    prefix = {"prefix_group": lambda i: "g", "prefix_length": lambda i: 800}
+    rows = steady_rows(**prefix, arrival_time_us=lambda i: 300_000 * i)
+    _, said = ttft_ms(capsys, *host_trace("t", rows, "observed_kv_metrics: {source: tiered, hit_rate: 0.625}\n"))
+    assert "the server found 62.5 %" in said and f"a replay finds {100 * 39 * 50 / (40 * 75):.1f} %" in said

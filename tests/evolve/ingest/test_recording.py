@@ -16,7 +16,8 @@ from simulator.language.complete import for_host
 from simulator.language.parse import parse
 from simulator.serving.bundled import load_experiments
 from simulator.serving.experiment import Experiment
-from simulator.serving.trace import NOT_COUNTED
+from simulator.serving.load import load_of
+from simulator.serving.trace import NOT_COUNTED, again
 from simulator.serving.traces.tracev2 import COLUMNS, read_recording
 
 BASE_US, PREFILL_US, DECODE_US, QUEUE_US = 9000.0, 45.0, 400.0, 2500.0
@@ -262,6 +263,46 @@ def test_predictions_repeat_the_notes_of_a_trace(
         printed = " ".join("".join(capsys.readouterr()).split())
         assert "mode is generated: the times of seen.csv are a simulation's, not measured" in printed
         assert left_out in printed
+
+
+def in_sessions(i: int) -> dict[str, str]:
+    """Request i as a turn of one of 144 sessions, in order of arrival."""
+    return {"session_id": f"s{i % 144}", "round_index": str(i // 144)}
+
+
+def test_sessions_that_accumulate_are_ingested_with_their_context(
+    observed: Path, tmp_path: Path, ingest: Ingest
+) -> None:
+    """The experiment's requests are those of the trace, and find earlier turns in the cache."""
+    header = header_with(observed, tmp_path, "mode: real", "mode: real\nsession_context_growth: accumulate")
+    data = edited(observed, tmp_path, lambda i: in_sessions(i) | {"input_tokens": "30"})
+    room = ("--engine", "total_kv_blocks=90000")
+    (trace,) = json.loads(ingest(*GPU, *room, "--json", header=header, data=data))["traces"]
+    assert not any("session_id" in note for note in trace["notes"]) and trace["repeated_share"] > 0.8
+    (experiment,) = load_experiments(tmp_path / "o" / "traces.yaml")
+    sent, read = load_of(experiment, 1).requests, read_recording(header, data).requests
+    assert sent.turns and (sent.prompt == read.prompt).all() and (sent.input_len == read.input_len).all()
+    seen = replay(experiment, for_host(parse(KNOWN)), 1)
+    later, before = again(sent.prompt)
+    late = seen.queued_us[later] + sent.arrival_us[later] > sent.arrival_us[before] + seen.e2e_us[before]
+    said = (sent.input_len + sent.output_len)[before] // 16
+    assert late.sum() > 1000 and (seen.spread(seen.run.cached)[later][late] == said[late]).all()
+
+
+def test_a_loss_is_noted_by_ingest_and_repeated_by_predict(
+    observed: Path, tmp_path: Path, ingest: Ingest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = edited(observed, tmp_path, lambda i: in_sessions(i) | {"input_tokens": str(500 + i)})
+    header = header_with(observed, tmp_path, "mode: real", "mode: real\nkv_offload: {cpu_bytes_to_use: 1}")
+    lost = "session_id: 1,296 of 1,440 requests of seen.csv are later turns of 144 sessions"
+    offload = "the KV offload of the header is not replayed"
+    text = ingest(*GPU, header=header, data=data)
+    assert lost in text and offload in text
+    args = ("--experiments", str(tmp_path / "o" / "traces.yaml"), "--id", "seen")
+    for command in (["predict", str(observed / "known.py"), "--explain"], ["simulate", "--program", "floor"]):
+        assert run_command([*command, *args]) == 0
+        assert lost in " ".join("".join(capsys.readouterr()).split())
+    assert offload not in ingest(*GPU, "--engine", "kv_offloading_size=8", header=header, data=data)
 
 
 def test_without_a_gpu_there_is_only_a_table(tmp_path: Path, ingest: Ingest) -> None:

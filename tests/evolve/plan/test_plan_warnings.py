@@ -295,3 +295,16 @@ def test_turns_before_the_answer_are_a_warning(think_time_s: str, share: str, tm
     assert 1900 < found["experiments"][0]["predicted"]["e2e_ms"]["mean"] < 2400
     lines = list(said(found, "turns come before the answer"))
     assert len(lines) == bool(share) and all(re.match(share, line) for line in lines)
+
+
+@pytest.mark.parametrize(("apart_s", "share"), [(1, "100 %"), (10, "")])
+def test_recorded_turns_before_the_answer_are_a_warning(
+    apart_s: int, share: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """Three turns of each of two conversations, with answers of 300 tokens, which take about two seconds."""
+    turns = [f"{apart_s * turn},{100 + 400 * turn},300,{of}" for turn in range(3) for of in range(2)]
+    (tmp_path / "t.csv").write_text("\n".join(["arrival_s,input_len,output_len,conversation", *turns]) + "\n")
+    path = written(tmp_path, "workload: {name: x, trace: t.csv}")
+    found = as_json(capsys, "predict", "champion", "--experiments", path)
+    lines = list(said(found, "turns come before the answer"))
+    assert len(lines) == bool(share) and all(line.startswith(share) for line in lines)
