@@ -1,7 +1,7 @@
 """How the host's scorer, `metricscore`, loads a deployment at a fixed concurrency, and what it takes from a run.
 
-So many clients send their next request when one is answered: 2 requests for each as a warm-up, then 10. Lengths of
-prompts and answers are independent whole numbers, uniform from 0.8 of a label to the label. TPOT is the mean over
+Its clients are those of the host, and send 2 requests each as a warm-up, then 10. Lengths of prompts and answers are
+independent whole numbers, uniform from 0.8 of a label to the label. TPOT is the mean over
 requests of each request's mean ITL, without the requests of the warm-up, which are the first to complete. TTFT is the
 mean over all that complete.
 """
@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.clock.replay import Replay
+from simulator.serving.distribution import Distribution
+from simulator.serving.traces.workload_spec import PATIENCE_US
+from simulator.serving.workload import HOST, Arrival, Clients, Profile, Stage, Workload
 
 SHORTEST = 0.8  # of a label
 WARMUP, REQUESTS = 2, 10  # for each client
@@ -20,25 +23,20 @@ SEED = 42  # of the scorer, unless it is told another one
 PERCENTILES = (90, 95, 99)
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Tokens of prompts or answers, every whole number from `low` to `high` equally often."""
-
-    low: int
-    high: int
-
-    def to_entry(self) -> object:
-        """As an experiments file has them."""
-        return self.low if self.low == self.high else {"uniform": {"min": self.low, "max": self.high}}
+def closed_load(clients: int, requests: int, prompt: Distribution, answer: Distribution) -> Workload:
+    """The load of so many clients, as `read_workload_spec` reads it from the scorer's file."""
+    profile = Profile(Arrival("poisson"), 0, 0, 0, prompt, None, answer)
+    stages = (Stage(0.0, 0.0, users=clients, requests=requests),)
+    return Workload("closed-loop", stages, profile, True, PATIENCE_US / 1e6, Clients(release=HOST))
 
 
-def labelled(label: int) -> Lengths:
+def labelled(label: int) -> Distribution:
     """The lengths of a label.
 
-    >>> labelled(1024)
-    Lengths(low=819, high=1024)
+    >>> labelled(1024).low, labelled(1024).high
+    (819, 1024)
     """
-    return Lengths(int(SHORTEST * label), label)
+    return Distribution("uniform", low=int(SHORTEST * label), high=label)
 
 
 def label_of(mean: float) -> int:

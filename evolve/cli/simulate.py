@@ -59,7 +59,11 @@ from simulator.common.errors import InputError
 @click.option(
     "--tp", type=click.IntRange(min=1), help="Tensor parallelism [default: the header's, or 1]; with --hardware."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Arrival seed [default: 1]; with --id or --workload.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Arrival seed [default: 1, or that of --workload]; with --id or --workload.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -206,6 +210,6 @@ def _of_trace(
     names = CaseNames(model, hardware, tp or 1) if model and hardware else None
     source = load(program, caps) if program else None
     if workload is not None:
-        return of_workload(case, workload, source, names, 1 if seed is None else seed)
+        return of_workload(case, workload, source, names, seed)
     assert trace
     return of_case(case, trace, source, names)

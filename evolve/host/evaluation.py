@@ -13,16 +13,18 @@ from evaluator.host_scorer import (
     PERCENTILES,
     REQUESTS,
     SEED,
+    SHORTEST,
     WARMUP,
     Latency,
     PointFigures,
+    closed_load,
     figures,
     label_of,
     labelled,
 )
 from evaluator.metrics import error_pct
 from evaluator.throughput import lasting_s, per_s
-from evolve.host.scenario import ClosedLoad, Scenario, experiment_of, read_scenario, replayed
+from evolve.host.scenario import Scenario, experiment_of, read_scenario, replayed
 from evolve.output.files import save
 from evolve.run.program import Source
 from simulator.clock.replay import Replay
@@ -32,6 +34,8 @@ from simulator.common.json import JsonObject
 from simulator.serving.defaults import settled
 from simulator.serving.experiment import Experiment
 from simulator.serving.limits import MOST_MS, MOST_TOKENS, MOST_USERS
+from simulator.serving.load import NEVER
+from simulator.serving.workload_entry import check_size
 
 RUN = ("kind", "name", "scenario", "harness", "harness_version", "engine_version", "date", "points")
 POINT = (
@@ -39,6 +43,7 @@ POINT = (
     *("e2e_ms", "mean_isl", "mean_osl", "kv_utilization", "prefix_cache_hit_rate", "preemptions"),
 )
 KIND = "EvaluationRun"
+MEANS = 1.5, MOST_TOKENS * (1.0 + SHORTEST) / 2.0  # of the shortest and the longest lengths, in tokens
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,8 @@ def read_evaluation(path: Path, scenarios: Path | None, catalog: Path | None) ->
 
 def _label(points: Sequence[Section], key: str) -> int:
     """The label of a run's lengths, which are the same at all points."""
-    means = [p.number(key, "give tokens", least=1, most=MOST_TOKENS) for p in points if p.has(key) and p.raw[key]]
+    least, most = MEANS
+    means = [p.number(key, "give tokens", least=least, most=most) for p in points if p.has(key) and p.raw[key]]
     if not means:
         raise points[0].error(key, "is missing", "give the mean tokens of a request, from which its lengths follow")
     if max(means) > 1.05 * min(means):
@@ -122,7 +128,8 @@ def _experiment(scenario: Scenario, point: Section, isl: int, osl: int) -> Exper
             measured |= {"itl_mean_ms": value} if key == "itl_ms" else {key: {"mean": value}}
     if not measured.keys() & {"ttft_ms", "itl_mean_ms"}:
         raise point.error("ttft_ms", "is missing, and itl_ms too", "give one of them, or leave the point out")
-    load = ClosedLoad(clients, (WARMUP + REQUESTS) * clients, labelled(isl), labelled(osl))
+    load = closed_load(clients, (WARMUP + REQUESTS) * clients, labelled(isl), labelled(osl))
+    check_size(point, load)
     return experiment_of(scenario, load, measured)
 
 
@@ -150,6 +157,7 @@ def sim_result(scored: ScoredPoint, source: Source) -> JsonObject:
     """A point as the host's `SimResult`, with the scenario and the deployment as they were resolved."""
     e, replay, f = scored.point.experiment, scored.replay, scored.figures
     r, done, lasting = replay.requests, replay.completed, lasting_s(replay, e.workload)
+    sent = replay.sent_us < NEVER
     inputs, outputs = (int(lengths[done].sum(dtype=np.int64)) for lengths in (r.input_len, r.output_len))
     latencies = {"ttft_ms": f.ttft_ms, "itl_ms": f.tpot_ms, "e2e_ms": f.e2e_ms}
     scenario, deployment = scored.point.scenario.documents
@@ -165,9 +173,9 @@ def sim_result(scored: ScoredPoint, source: Source) -> JsonObject:
             **{name: _distribution(latency) for name, latency in latencies.items()},
         },
         "conservation": {
-            "injected": len(r),
+            "injected": int(sent.sum()),
             "completed": int(done.sum()),
-            "dropped": int((~replay.load.accepted).sum()),
+            "dropped": int((sent & ~replay.load.accepted).sum()),
             "timed_out": int(replay.run.gave_up.sum()),
             "preemptions": replay.run.preemptions,
         },

@@ -1,4 +1,4 @@
-"""The host's documents as experiments: a scenario with its deployment, and a closed load as its workload spec has it.
+"""The host's documents as experiments: a scenario with its deployment, under a closed load.
 
 What a key means is in the host's schemas (blis-schemas, spec/). A key that changes latencies and is not replayed is an
 error, whatever the host makes of it. Keys of the host's own cost model, such as `coefficients`, change nothing here.
@@ -7,16 +7,15 @@ error, whatever the host makes of it. Keys of the host's own cost model, such as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluator.host_scorer import Lengths
 from evolve.run.program import Source
 from simulator.clock.bind import bind
 from simulator.clock.replay import Replay, replay_bound
 from simulator.clock.run import NeverEnds
-from simulator.common.documents import parse_documents, parse_yaml, read_bytes
+from simulator.common.documents import parse_documents, read_bytes
 from simulator.common.errors import InputError, Section, nearest, nearest_listed, shown, unreadable
 from simulator.common.json import JsonObject
 from simulator.language.opcodes import assemble
@@ -31,8 +30,9 @@ from simulator.serving.known import read_config
 from simulator.serving.load import load_of
 from simulator.serving.model import known_models
 from simulator.serving.spec import NOTE, read_spec
+from simulator.serving.traces.workload_spec import read_workload_spec
+from simulator.serving.workload import Profile, Workload
 
-TIMEOUT_S = 300.0  # of the host's clients, unless a workload spec says otherwise
 SCENARIO = ("kind", "name", "model", "coefficients", "workload", "engine_version", "cluster")
 CLUSTER = ("hardware", "fabric", "nodes", "gpus_per_node", "gpus_per_rack", "storage")
 DEPLOYMENT = ("kind", "name", "pools", "offload", "pd_transfer")
@@ -62,26 +62,14 @@ REPLAYED: Mapping[str, tuple[object, ...]] = {
     "eplb": ({"enable_eplb": False}, {}),
 }
 """Settings with one value that is replayed, vLLM's default."""
-# Without a shared prefix, and without decode-context parallelism, these change nothing.
+# No program knows cascade attention; without decode-context parallelism the others change nothing.
 IDLE = ("disable_cascade_attn", "dcp_comm_backend", "dcp_q_replicate", "cp_kv_cache_interleave_size")
 WEIGHT_NAMES = {"modelopt_fp4": NVFP4.name, "gpt_oss_mxfp4": MXFP4.name}
 ALGORITHMS = {FP8.name: "FP8", FP8_BLOCK.name: "FP8_PB_WO", NVFP4.name: "NVFP4", MXFP4.name: "MXFP4"}
 FAMILIES = ((FP8.name, FP8_BLOCK.name), (NVFP4.name, MXFP4.name))  # of which a checkpoint has one variety
-LEFT_OUT = dict.fromkeys(
-    (
-        *("admission", "routing", "scheduler", "preemption", "saturation", "lora"),
-        *("horizon", "prefix_group", "prefix_length", "network", "lifecycle", "multimodal", "reasoning", "closed_loop"),
-    ),
-    "leave it out",
-)
-"""What to do with keys of a deployment and of a load that change latencies and are not replayed."""
-WORKLOAD = ("version", "seed", "category", "clients", "num_requests", "aggregate_rate")
-CLIENT = (
-    *("id", "tenant_id", "slo_class", "model", "streaming", "arrival"),
-    *("concurrency", "think_time_us", "timeout", "input_distribution", "output_distribution"),
-)
+LEFT_OUT = dict.fromkeys(("admission", "routing", "scheduler", "preemption", "saturation", "lora"), "leave it out")
+"""What to do with keys of a deployment that change latencies and are not replayed."""
 BUNDLE = "write two YAML documents, `kind: Scenario` and `kind: Deployment`"
-CLOSED = "give one client with concurrency"
 
 
 @dataclass(frozen=True)
@@ -98,43 +86,23 @@ class Scenario:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedLoad:
-    """So many clients who send their next request `think_s` after an answer, and give up after `timeout_s`."""
-
-    clients: int
-    requests: int
-    prompt: Lengths
-    answer: Lengths
-    timeout_s: float | None = TIMEOUT_S
-    think_s: float = 0.0
-
-    @property
-    def name(self) -> str:
-        return f"{self.prompt.high}-{self.answer.high}"
-
-
-def point_id(scenario: str, load: ClosedLoad) -> str:
+def point_id(scenario: str, load: Workload) -> str:
     """The id of a scenario's experiment, from which its lengths are drawn: the same wherever the point comes from."""
-    return f"{scenario}-{load.name}-c{load.clients}".replace(",", "_").replace("/", "_")
+    return f"{scenario}-{_label(load)}-c{load.stages[0].users}".replace(",", "_").replace("/", "_")
 
 
-def experiment_of(scenario: Scenario, load: ClosedLoad, observed: JsonObject | None = None) -> Experiment:
-    """The experiment of a scenario under a load. Raises InputError for what no engine can run."""
-    workload = {
-        "name": load.name,
-        "concurrency": load.clients,
-        "requests": load.requests,
-        "prompt_len": load.prompt.to_entry(),
-        "output_len": load.answer.to_entry(),
-        "timeout_s": load.timeout_s,
-    }
-    if load.think_s:  # the host's clients begin over that time
-        workload |= {"think_time_s": load.think_s, "ramp_s": load.think_s}
-    about: JsonObject = {"id": point_id(scenario.name, load), **scenario.entry}
+def _label(load: Workload) -> str:
+    """The longest prompt and answer in tokens."""
+    assert isinstance(load.source, Profile), "it is no trace"
+    return f"{load.source.question_len.most:.0f}-{load.source.output_len.most:.0f}"
+
+
+def experiment_of(scenario: Scenario, load: Workload, observed: JsonObject | None = None) -> Experiment:
+    """The experiment of a scenario under a closed load. Raises InputError for what no engine can run."""
+    entry: JsonObject = {"id": point_id(scenario.name, load), **scenario.entry}
     if observed:
-        about["observed"] = {"summary": observed}
-    return deploy(read_spec({**about, "workload": workload}, scenario.where))
+        entry["observed"] = {"summary": observed}
+    return deploy(read_spec(entry, scenario.where, workload=replace(load, name=_label(load))))
 
 
 def replayed(experiment: Experiment, source: Source, seed: int) -> Replay:
@@ -310,61 +278,9 @@ def _terms(entry: JsonObject) -> Mapping[str, Any]:
     return given if len(given) > 1 else known_models()[entry["model"]]["config"]
 
 
-def read_load(path: Path) -> tuple[ClosedLoad, int]:
+def read_load(path: Path) -> tuple[Workload, int]:
     """The closed load of a workload spec of the host, and its seed. Raises InputError for any other load."""
-    raw = parse_yaml(_bytes(path), str(path), "write a workload spec")
-    if not isinstance(raw, dict):
-        raise InputError(f"{path}: is not a workload spec: {CLOSED}")
-    w = _without_zeros(Section(str(path), "", raw))
-    others = dict.fromkeys(("cohorts", "servegen_data", "inference_perf"), CLOSED)
-    w.only(WORKLOAD, what="replayed", remedies={**LEFT_OUT, **others})
-    if w.has("category") and w.raw["category"] != "language":
-        raise w.error("category", f"is {shown(w.raw['category'])}, which is not replayed", "give language")
-    clients = w.sections("clients", CLOSED)
-    if len(clients) > 1:
-        raise w.error("clients", f"are {len(clients)} kinds, of which one is replayed", CLOSED)
-    c = _without_zeros(clients[0])
-    c.only(CLIENT, what="replayed", remedies={**LEFT_OUT, "rate_fraction": CLOSED})
-    patience_us = None if clients[0].raw.get("timeout") is None else clients[0].whole("timeout", "give microseconds")
-    load = ClosedLoad(
-        clients=c.whole("concurrency", CLOSED, least=1),
-        requests=w.whole("num_requests", "give the requests of all clients", least=1),
-        prompt=_lengths(c, "input_distribution"),
-        answer=_lengths(c, "output_distribution"),
-        timeout_s=TIMEOUT_S if patience_us is None else patience_us / 1e6 or None,
-        think_s=c.whole("think_time_us", "give microseconds") / 1e6 if c.has("think_time_us") else 0.0,
-    )
-    return load, w.whole("seed", "give a whole number") if w.has("seed") else 0
-
-
-def _without_zeros(s: Section) -> Section:
-    """The section without keys that say nothing, as the host writes those that were not set."""
-    return Section(s.where, s.path, {key: value for key, value in s.raw.items() if not _is_zero(value)})
-
-
-def _is_zero(value: object) -> bool:
-    if isinstance(value, dict):
-        return all(map(_is_zero, value.values()))
-    return not value
-
-
-def _lengths(c: Section, key: str) -> Lengths:
-    """Constant lengths, or those of an empirical distribution that is uniform over whole numbers without a gap."""
-    d = c.section(key, "give type and params")
-    kind, remedy = d.name("type"), "give constant, or empirical with equal weights from one length to another"
-    p = d.section("params", remedy) if d.has("params") else Section(d.where, d.at("params"), {})
-    if kind == "constant":
-        value = int(p.number("value", "give tokens", least=1))
-        return Lengths(value, value)
-    if kind != "empirical" or not p.raw:
-        raise d.error("type", f"is {shown(kind)}, which is not replayed", remedy)
-    weights = {}
-    for length in p.raw:
-        if not str(length).isdecimal():
-            raise p.error(length, "is not a whole number of tokens", remedy)
-        weights[int(length)] = p.number(length, "give its weight", least=0)
-    low, high = min(weights), max(weights)
-    same = max(weights.values()) - min(weights.values()) <= 1e-9 * max(weights.values())
-    if low < 1 or len(weights) != high - low + 1 or not same or not max(weights.values()):
-        raise d.error("params", "are not equal weights from one length to another", remedy)
-    return Lengths(low, high)
+    load, seed = read_workload_spec(path)
+    if not load.closed:
+        raise InputError(f"{path}: aggregate_rate is not replayed on a scenario: give one client with concurrency")
+    return load, seed

@@ -89,13 +89,14 @@ def of_case(case_path: Path, trace_path: Path, source: Source | None, names: Cas
 
 
 def of_workload(
-    case_path: Path, spec_path: Path, source: Source | None, names: CaseNames | None, seed: int
+    case_path: Path, spec_path: Path, source: Source | None, names: CaseNames | None, seed: int | None
 ) -> ReplayWork:
-    """A workload spec of the host under a case's limits, with arrival seed `seed`, timed as in `of_case`."""
+    """A workload spec of the host under a case's limits, with arrival seed `seed` or its own, timed as in `of_case`."""
     case, bound, warnings = _case_alone(case_path, source, names)
     if case.users is not None:
         raise InputError(f"{case_path}: load and --workload exclude each other. Leave one of them out.")
-    workload, files = read_workload_spec(spec_path), (case_path, spec_path)
+    (workload, own_seed), files = read_workload_spec(spec_path), (case_path, spec_path)
+    seed = own_seed if seed is None else seed
     load = load_under(workload, workload.name, seed, case.limits, case.replicas)
     number = np.arange(len(load.requests))
     return ReplayWork(load, bound, number, digest_of(*files), (seed,), str(spec_path), files, warnings)

@@ -251,10 +251,17 @@ class Spec:
         return entry
 
 
-def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, models: ModelTable | None = None) -> Spec:
+def read_spec(
+    raw: Mapping[str, Any],
+    where: str,
+    files: Files = NO_FILES,
+    models: ModelTable | None = None,
+    workload: Workload | None = None,
+) -> Spec:
     """The spec of an entry of an experiments file. Every message begins with `where`, as `my.yaml: experiment 'x'`.
 
-    `files` reads the files that it names; `models` are known by name, by default `known_models`.
+    `files` reads the files that it names; `models` are known by name, by default `known_models`; `workload` is the load
+    of an entry without one.
     """
     top = Section(where, "", raw)
     only(top, EXPERIMENT)
@@ -262,7 +269,7 @@ def read_spec(raw: Mapping[str, Any], where: str, files: Files = NO_FILES, model
     engine = Engine()
     if top.has("engine"):
         engine = engine_of(top.section("engine", "give a mapping of engine settings"))
-    workload = read_workload(top, files)
+    workload = workload or read_workload(top, files)
     named = isinstance(gpu.to_entry(), str)
     pools = _pools(top) if any(top.has(key) for key in POOLS) else None
     return Spec(

@@ -32,7 +32,7 @@ def load_of(**workload: Any) -> Workload:
 
 def spec_of(tmp_path: Path, text: str) -> Workload:
     (tmp_path / "w.yaml").write_text(text)
-    return read_workload_spec(tmp_path / "w.yaml")
+    return read_workload_spec(tmp_path / "w.yaml")[0]
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,27 @@ def test_users_are_read_as_the_host_has_them(tmp_path: Path) -> None:
     assert spec_of(tmp_path, SPEC.replace("concurrency: 2", "concurrency: 2, timeout: 0")).timeout_s is None
 
 
+def test_keys_that_were_not_set_say_nothing(tmp_path: Path) -> None:
+    """Go writes them with their zero values."""
+    top = 'seed: 42\nhorizon: 0\ncohorts: []\nservegen_data: {path: "", span: 0}\nlora: {}\n'
+    client = '- {prefix_group: "", prefix_length: 0, reasoning: {}, network: null, think_time_us: 0, lora: "", '
+    text = SPEC.replace("seed: 42\n", top).replace("- {", client)
+    assert spec_of(tmp_path, text) == spec_of(tmp_path, SPEC)
+
+
+def test_a_spec_has_a_seed(tmp_path: Path) -> None:
+    for text, seed in ((SPEC, 42), (SPEC.replace("seed: 42\n", ""), 0)):
+        (tmp_path / "w.yaml").write_text(text)
+        assert read_workload_spec(tmp_path / "w.yaml")[1] == seed
+
+
 @pytest.mark.parametrize(
     ("text", "mean"),
     [
         ("empirical, params: {100: 1, 300: 3}", 250.0),
         ("empirical, params: {100: 0.125, 300: 0.375}", 250.0),
         ("empirical, params: {7: 5}", 7.0),
+        ("constant, params: {value: 1.5e+1}", 15.0),  # as Go writes large values
         ("gaussian, params: {mean: 90, std_dev: 0, min: 1, max: 50}", 50.0),  # cut off at max
         ("pareto_lognormal, params: {alpha: 1, xm: 1, mu: 4, sigma: 0.5, mix_weight: 0}", 61.87),  # exp(4.125)
     ],
@@ -124,13 +139,13 @@ def test_lengths_are_those_of_the_host(text: str, mean: float, tmp_path: Path) -
 
 REFUSED = """
 num_requests: 20 => horizon: 5000000 | horizon is not read
-num_requests: 20 => num_requests: 0 | num_requests must be >= 1
+num_requests: 20 => num_requests: 0 | num_requests is missing
 category: language => category: reasoning | only texts are replayed
 - {id: users, => - {id: users, reasoning: {multi_turn: {max_rounds: 2}}, | clients[0].reasoning is not replayed
 - {id: users, => - {id: users, network: {rtt_ms: 2}, | clients[0].network is not replayed
 - {id: users, => - {id: users, rate: 2, | clients[0].rate is not a key of a client
 rate_fraction: 0 => rate_fraction: 1 | rate_fraction and concurrency exclude each other
-concurrency: 2 => concurrency: 0 | aggregate_rate must be > 0
+concurrency: 2 => concurrency: 0 | aggregate_rate is missing
 type: gaussian => type: exponential | type 'exponential' is not held by a load here
 {mean: 30, std_dev: 5, min: 10, max: 50} => {mean: 30, std_dev: 5, min: 60, max: 50} | max 50 is less than min, 60
 params: {"819": 0.25 => file: x.csv, params: {"819": 0.25 | file is not read

@@ -40,44 +40,56 @@ WEIGHT = 2**40  # into which the shares of an empirical length are rounded
 KINDS = ("constant", "gaussian", "empirical", "pareto_lognormal")
 
 
-def read_workload_spec(path: Path) -> Workload:
-    """The load in a file. Its name is the id of the client. Raises InputError for what no load here holds."""
+def read_workload_spec(path: Path) -> tuple[Workload, int]:
+    """The load in a file and its seed. Its name is the id of the client. Raises InputError for what no load here holds.
+
+    Keys with an empty value are ignored: the host writes the keys that were not set.
+    """
     try:
         raw = parse_yaml(read_bytes(path), str(path), BEGIN)
     except OSError as e:
         raise unreadable(path, e, "name a workload spec of the host, a YAML file") from None
     if not isinstance(raw, Mapping):
         raise InputError(f"{path}: must be a mapping, got {shown(raw)}: {BEGIN}")
-    top = Section(str(path), "", raw)
+    top = _said(Section(str(path), "", raw))
     top.only((*ABOUT, *LOAD, *OTHERS), (), "a key of the host's workload spec")
     for key in OTHERS:
-        if raw.get(key):
+        if top.has(key):
             raise top.error(key, "is not read", "give one client and num_requests")
-    if top.has("category") and raw["category"] not in ("", "language"):
+    if top.has("category") and raw["category"] != "language":
         raise top.error("category", f"is {shown(raw['category'])}, and only texts are replayed", "give language")
     clients = top.sections("clients", "give one client")
     if len(clients) > 1:
         raise top.error("clients", f"has {len(clients)} entries, and a load here is that of one", "give one client")
-    [c] = clients
+    c = _said(clients[0], "timeout")
     c.only((*HELD, *IDLE, *UNHELD), (), "a key of a client")
     for key in UNHELD:
-        if c.raw.get(key):
+        if c.has(key):
             raise c.error(key, "is not replayed", "leave it out")
     requests = top.whole("num_requests", "give the requests of all users", least=1, most=limits.MOST_REQUESTS)
     users = c.whole("concurrency", "give a number of users", most=limits.MOST_USERS) if c.has("concurrency") else 0
     stage, arrival, clients_of = _closed(c, users, requests) if users else _open(top, c, requests)
-    groups = 1 if c.raw.get("prefix_group") else 0
+    groups = 1 if c.has("prefix_group") else 0
     prefix = c.whole("prefix_length", "give tokens", most=limits.MOST_TOKENS) if c.has("prefix_length") else 0
     question, answer = (_length(c, f"{which}_distribution") for which in ("input", "output"))
     profile = Profile(arrival, groups, 0, (prefix or PREFIX) * groups, question, None, answer)
-    name = c.name("id") if c.raw.get("id") else path.stem
+    name = c.name("id") if c.has("id") else path.stem
     workload = Workload(name, (stage,), profile, True, _patience_s(c, bool(users)), clients_of)
     check_size(top, workload)
-    return workload
+    return workload, top.whole("seed", "give a whole number") if top.has("seed") else 0
+
+
+def _said(s: Section, *kept: str) -> Section:
+    """The section without keys that have an empty value, but for those `kept`."""
+    return Section(s.where, s.path, {key: x for key, x in s.raw.items() if key in kept or not _is_empty(x)})
+
+
+def _is_empty(value: object) -> bool:
+    return all(map(_is_empty, value.values())) if isinstance(value, Mapping) else not value
 
 
 def _closed(c: Section, users: int, requests: int) -> tuple[Stage, Arrival, Clients | None]:
-    if c.raw.get("rate_fraction"):
+    if c.has("rate_fraction"):
         raise c.error("rate_fraction", "and concurrency exclude each other", "give one of them")
     think_us = c.whole("think_time_us", "give microseconds") if c.has("think_time_us") else 0
     waits = Clients(think_time_s=constant(_seconds(think_us)), release=HOST)
@@ -85,7 +97,7 @@ def _closed(c: Section, users: int, requests: int) -> tuple[Stage, Arrival, Clie
 
 
 def _open(top: Section, c: Section, requests: int) -> tuple[Stage, Arrival, Clients | None]:
-    rate = top.number("aggregate_rate", "give requests/s", above=0, most=limits.MOST_RATE)
+    rate = top.number("aggregate_rate", "give requests/s, or a client with concurrency", above=0, most=limits.MOST_RATE)
     if c.has("think_time_us"):
         raise c.error("think_time_us", "applies to concurrency only", "leave it out")
     a = c.section("arrival", "give {process: poisson}")
@@ -126,7 +138,7 @@ def _length(c: Section, key: str) -> Distribution:
         raise d.error("file", "is not read", "give params")
     p, most = d.section("params", "give its parameters"), limits.MOST_TOKENS
     if kind == "constant":
-        return constant(p.whole("value", "give tokens", least=1, most=most))
+        return constant(p.number("value", "give tokens", least=1, most=most) // 1)
     if kind == "empirical":
         return _empirical(p)
     if kind == "gaussian":

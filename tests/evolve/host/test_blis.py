@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,18 @@ from commands import Capsys, as_json, refused
 from paths import ROOT
 
 from evaluator import host_scorer
-from evaluator.host_scorer import Lengths, label_of, labelled
+from evaluator.host_scorer import closed_load, label_of, labelled
 from evolve.cli.blis import blis, metrics
 from evolve.cli.entry import run_command
-from evolve.host.evaluation import read_evaluation
-from evolve.host.scenario import ClosedLoad, experiment_of, point_id, read_load, read_scenario, replayed
+from evolve.host.evaluation import MeasuredPoint, ScoredPoint, read_evaluation, sim_result
+from evolve.host.scenario import experiment_of, point_id, read_load, read_scenario, replayed
 from evolve.run.program import load
 from simulator.clock.replay import replay
 from simulator.common.errors import InputError
 from simulator.serving.bundled import SERVING, bundled_file
 from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.spec import read_spec
+from simulator.serving.workload import Workload
 
 RUNS = {e.id: e for e in bundled_file(SERVING)}
 # All settings of these but stream_interval, which the champion does not read, are in the host's documents. The second
@@ -56,14 +58,22 @@ POINTS = [
 ]
 
 
+def scorers_load(clients: int = 2, isl: int = 100, osl: int = 10) -> Workload:
+    return closed_load(clients, 12 * clients, labelled(isl), labelled(osl))
+
+
 def under_protocol(e: Experiment, name: str) -> host_scorer.PointFigures:
     """The scorer's figures of a shipped run with its own engine, without any document of the host."""
     assert e.spec is not None
     isl, osl, users = *harness.labels(e), harness.clients(e)
-    closed = ClosedLoad(users, 12 * users, labelled(isl), labelled(osl))
-    lengths = {"prompt_len": closed.prompt.to_entry(), "output_len": closed.answer.to_entry()}
-    entry = {key: x for key, x in e.spec.to_entry().items() if key != "observed"} | {"id": point_id(name, closed)}
-    entry["workload"] = {"name": "x", "concurrency": users, "requests": 12 * users, "timeout_s": 300.0, **lengths}
+    ident = point_id(name, scorers_load(users, isl, osl))
+    assert ident == f"{name}-{isl}-{osl}-c{users}"
+    prompt, answer = ({"uniform": {"min": int(0.8 * label), "max": label}} for label in (isl, osl))
+    entry = {key: x for key, x in e.spec.to_entry().items() if key != "observed"} | {"id": ident}
+    entry["workload"] = {
+        **{"name": "x", "concurrency": users, "requests": 12 * users, "timeout_s": 300.0, "release": "host"},
+        **{"prompt_len": prompt, "output_len": answer},
+    }
     return host_scorer.figures(replay(deploy(read_spec(entry, "test")), load("champion").complete, 42), users)
 
 
@@ -143,35 +153,31 @@ def test_a_scenario_that_is_not_replayed_is_refused(row: str, tmp_path: Path, ca
     assert not out and err.count("\n") == 1 and expected in err
 
 
-LOADS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"concurrency": 0, "rate_fraction": 1.0}, "clients[0].rate_fraction is not replayed"),
-    ({"prefix_group": "a", "prefix_length": 50}, "clients[0].prefix_group is not replayed: leave it out"),
-    ({"reasoning": {"multi_turn": {"max_rounds": 3}}}, "clients[0].reasoning is not replayed"),
-    ({"input_distribution": {"type": "gaussian", "params": {"mean": 9.0}}}, "input_distribution.type is 'gaussian'"),
-    ({"output_distribution": {"type": "empirical", "params": {"1": 0.5, "3": 0.5}}}, "are not equal weights"),
-    ({"output_distribution": {"type": "empirical", "params": {"1": 0.2, "2": 0.8}}}, "are not equal weights"),
-)
-
-
-@pytest.mark.parametrize(("client", "expected"), LOADS)
-def test_a_load_that_is_not_replayed_is_refused(
-    client: dict[str, Any], expected: str, tmp_path: Path, capsys: Capsys
-) -> None:
-    assert run_command(files(tmp_path, **client), blis, "evolve-blis") == 2
-    assert expected in capsys.readouterr().err
-
-
-def test_a_load_is_read_as_the_host_reads_it(tmp_path: Path) -> None:
-    """Clients give up after 300 s unless told otherwise, and 0 is never; they begin over one time to think."""
+def test_the_scorers_file_is_its_load(tmp_path: Path) -> None:
     files(tmp_path)
-    found, seed = read_load(tmp_path / "workload.yaml")
-    assert (found, seed) == (ClosedLoad(2, 24, Lengths(80, 100), Lengths(8, 10), 300.0, 0.0), 42)
-    fixed = {"type": "constant", "params": {"value": 64}}
-    files(tmp_path, timeout=0, think_time_us=500_000, input_distribution=fixed)
-    found, _ = read_load(tmp_path / "workload.yaml")
-    assert (found.prompt, found.timeout_s, found.think_s) == (Lengths(64, 64), None, 0.5)
-    clients = experiment_of(read_scenario(tmp_path / "chat.yaml", None), found).workload.clients
-    assert clients and clients.ramp_s == 0.5 and clients.think_time_s.fixed == 0.5
+    assert read_load(tmp_path / "workload.yaml") == (scorers_load(), 42)
+
+
+def test_a_load_with_a_rate_is_refused(tmp_path: Path, capsys: Capsys) -> None:
+    words = files(tmp_path, concurrency=0, rate_fraction=1.0, arrival={"process": "poisson"})
+    spec = yaml.safe_load((tmp_path / "workload.yaml").read_text())
+    (tmp_path / "workload.yaml").write_text(yaml.safe_dump(spec | {"aggregate_rate": 5}))
+    assert run_command(words, blis, "evolve-blis") == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "workload.yaml: aggregate_rate" in err and "give one client with concurrency" in err
+
+
+def test_a_load_that_the_scorer_has_not_is_replayed(tmp_path: Path) -> None:
+    """A time to think, a shared prefix, and lengths with gaps."""
+    gaps = {"type": "empirical", "params": {"1": 0.5, "3": 0.5}}
+    words = files(
+        tmp_path, think_time_us=500_000, prefix_group="a", prefix_length=64, output_distribution=gaps, timeout=0
+    )
+    assert run_command(words, blis, "evolve-blis") == 0
+    requests = json.loads((tmp_path / "metrics.json").read_text())["requests"]
+    assert len(requests) == 24 and {r["num_decode_tokens"] for r in requests} == {1, 3}
+    assert {64 + n for n in range(80, 101)} >= {r["num_prefill_tokens"] for r in requests}
+    assert [r["arrived_at"] for r in requests[:2]] == [0.0, 0.25]  # the host's users begin over one time to think
 
 
 def test_a_scenario_gives_the_engine_its_settings(tmp_path: Path) -> None:
@@ -181,7 +187,7 @@ def test_a_scenario_gives_the_engine_its_settings(tmp_path: Path) -> None:
     )
     settings = "max_num_seqs: 0, cudagraph_mode: PIECEWISE, enable_prefix_caching: false, cache_dtype: fp8"
     (tmp_path / "chat.yaml").write_text(text.replace("max_num_seqs: 256", settings))
-    e = experiment_of(read_scenario(tmp_path / "chat.yaml", None), ClosedLoad(2, 24, labelled(100), labelled(10)))
+    e = experiment_of(read_scenario(tmp_path / "chat.yaml", None), scorers_load())
     engine = e.engine
     assert (engine.tensor_parallel, engine.data_parallel, engine.expert_parallel) == (2, 4, 8)
     assert (engine.version, engine.max_num_seqs, engine.cudagraph_mode) == ("0.29.0", 1024, "piecewise")
@@ -223,7 +229,7 @@ def test_a_served_type_of_weights_replaces_the_checkpoints(
         path = tmp_path / "models" / model / "config.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({**config, "quantization_config": checkpoint}))
-    e = experiment_of(read_scenario(tmp_path / "chat.yaml", tmp_path), ClosedLoad(2, 24, labelled(100), labelled(10)))
+    e = experiment_of(read_scenario(tmp_path / "chat.yaml", tmp_path), scorers_load())
     assert e.facts.deployed
     formats = e.facts.deployed.architecture.formats
     assert any(note.startswith("quantization") for note in e.notes) == told
@@ -241,16 +247,24 @@ def test_every_request_ends_in_one_way(tmp_path: Path) -> None:
     """Some are too long for the model, and some clients give up."""
     (tmp_path / "chat.yaml").write_text(SCENARIO.replace("block_size: 16", "max_model_len: 1950"))
     scenario = read_scenario(tmp_path / "chat.yaml", None)
-    e = experiment_of(scenario, ClosedLoad(8, 96, labelled(1024), labelled(1024), timeout_s=4.1))
-    found = metrics(replayed(e, load("champion"), 42))
+    e = experiment_of(scenario, replace(scorers_load(8, 1024, 1024), timeout_s=4.3))
+    source = load("champion")
+    replay = replayed(e, source, 42)
+    found = metrics(replay)
     harness.check(found)
     assert found["timed_out_requests"] and found["dropped_unservable"] and found["completed_requests"]
+    assert found["injected_requests"] < 96  # clients that give up are gone
+    point = ScoredPoint(MeasuredPoint(scenario, e), replay, host_scorer.figures(replay, 8))
+    names = ("injected", "completed", "dropped", "timed_out", "preemptions")
+    keys = ("injected_requests", "completed_requests", "dropped_unservable", "timed_out_requests", "preemption_count")
+    ledger = {name: found[key] for name, key in zip(names, keys, strict=True)}
+    assert sim_result(point, source)["conservation"] == ledger
 
 
 def test_without_completions_after_the_warm_up_all_count(tmp_path: Path) -> None:
     (tmp_path / "chat.yaml").write_text(SCENARIO)
     scenario = read_scenario(tmp_path / "chat.yaml", None)
-    found = replayed(experiment_of(scenario, ClosedLoad(4, 8, labelled(100), labelled(10))), load("champion"), 42)
+    found = replayed(experiment_of(scenario, closed_load(4, 8, labelled(100), labelled(10))), load("champion"), 42)
     figures = host_scorer.figures(found, 4)
     assert figures.tpot_ms and figures.tpot_ms.mean == pytest.approx(float(found.itl_us.mean()) / 1e3)
     order = host_scorer.in_completion_order(found)
@@ -305,6 +319,7 @@ def test_points_of_the_host_are_scored_and_written(tmp_path: Path, capsys: Capsy
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"mean_isl": 0}, "mean_isl is missing"),
+    ({"mean_osl": 1}, "mean_osl must be >= 1.5"),  # of lengths from 1 to 2
     ({"ttft_ms": 0, "itl_ms": 0}, "ttft_ms is missing"),
     ({"prefix_cache_hit_rate": 0.54}, "prefix_cache_hit_rate is 0.54"),
     ({"concurrency": 4}, "have a concurrency twice"),
