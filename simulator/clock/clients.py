@@ -18,7 +18,7 @@ from simulator.clock.queue import Queue
 from simulator.common.jit import inlined, njit
 from simulator.serving.load import NEVER, Load
 
-_STATE = "sent placed ready stage free flying pushed latest"
+_STATE = "sent placed ready stage free flying pushed latest ended"
 FILLED = (
     *("input_len", "output_len", "prompt", "group"),
     *("shared_blocks", "prompt_blocks", "text_blocks", "all_blocks"),
@@ -49,7 +49,8 @@ class Clients(NamedTuple):
     free_us: Any
     free_order: Any
     # sent: requests sent; placed: places given; ready: places that are final; stage; free: free clients; flying:
-    # requests that a client waits for; pushed: clients that became free so far; latest: the last end of a request
+    # requests that a client waits for; pushed: clients that became free so far; latest: the last end of a request;
+    # ended: requests that ended
     state: Any
 
 
@@ -209,9 +210,10 @@ def end(cl, us, goes_on):  # type: ignore[no-untyped-def]
     s.flying -= 1
     s.latest = max(s.latest, us)
     if goes_on:
-        push(cl.free_us, cl.free_order, s.free, s.pushed, us + cl.think_us[s.sent - s.flying - 1])
+        push(cl.free_us, cl.free_order, s.free, s.pushed, us + cl.think_us[s.ended])
         s.free += 1
         s.pushed += 1
+    s.ended += 1
     done = s.flying == 0 and (s.free == 0 or s.sent == cl.first[s.stage + 1])
     if done and s.stage + 1 < cl.users.size:
         s.stage += 1

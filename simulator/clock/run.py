@@ -123,7 +123,10 @@ def run_clock(
     limits = load.limits
     alike = bool((queueing_us == queueing_us[0]).all())  # the usual case: requests are queued in order of arrival
     queued_us, order = _order(load, queueing_us, alike)
-    in_order = order is None and (alike or load.clients is None)  # places in the queue are those of arrival
+    # users that are gone leave requests of their stage unsent, and those of the next one take their places
+    skips = load.clients is not None and load.clients.at_engine and len(load.clients.users) > 1
+    # places in the queue are those of arrival
+    in_order = order is None and (alike or load.clients is None) and not skips
 
     def filled() -> tuple[Queue, Clients]:
         if load.clients:
