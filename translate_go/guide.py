@@ -77,6 +77,8 @@ def _newest(plan: EmitPlan, cautions: Sequence[str], accuracy: Sequence[str]) ->
         new=constructor(plan, first, options=options_literal(plan, settings_of(first), plan.package)),
         kernel=f"New{plan.name.exported}KernelFor{first.go_name}()",
         deployments=inert(joined([clean(d.name) for d in plan.deployments])),
+        first=clean(first.name),
+        tp=first.tp,
     )
     settings = joined([f"`{name}`" for name in plan.settings]) if plan.settings else ""
     parts = [

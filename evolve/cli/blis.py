@@ -20,6 +20,7 @@ from evolve.output.files import check_writable, save
 from evolve.output.terminal import warn
 from evolve.run.program import CHAMPION, load
 from simulator.clock.replay import Replay
+from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
 from simulator.serving.load import NEVER
 
@@ -74,6 +75,10 @@ def run(
     closed, own_seed = read_load(workload_spec)
     experiment = experiment_of(read_scenario(scenarios / scenario, catalog, acceptance), closed)
     replay = replayed(experiment, source, own_seed if seed is None else seed)
+    if not replay.completed.any():  # the scorer would read latencies of 0
+        refused = int((~replay.load.accepted).sum())
+        problem = f"no request completes: the engine refuses {refused}, and the clients give up on the others sent"
+        raise InputError(f"{workload_spec}: {problem}. Give shorter lengths, or more patience.")
     text = json.dumps(metrics(replay), allow_nan=False) + "\n"
     save(metrics_path, "--metrics-path", lambda draft: draft.write_text(text, "utf-8"), text)
     if log in QUIET:

@@ -129,7 +129,9 @@ def accuracy(source: Source) -> tuple[str, ...]:
     spans = [f"{how}: {text}." for how, ranges in fits if (text := described(ranges))]
     wrapped = [line for text in spans for line in textwrap.wrap(text, WIDTH)]
     none = [NOTHING] if len(rows) == 1 else []
-    return (TITLE, *(f"  {line}" for line in lines), *none, *wrapped)
+    timed = sum(r.e2e is not None for r in record.errors)
+    part = [f"E2E is that of {timed} of these runs: the others have none."] if 0 < timed < len(record.errors) else []
+    return (TITLE, *(f"  {line}" for line in lines), *part, *none, *wrapped)
 
 
 def fit_of(source: Source, program: Program) -> Fit:

@@ -20,8 +20,8 @@ from translate_go.clone import checkout as clones
 from translate_go.clone.changes import PACKAGE, changes
 from translate_go.clone.registered import backend as registration
 from translate_go.clone.registered import check_factory, registered_test
-from translate_go.gotest import RECORDED
-from translate_go.naming import BackendName
+from translate_go.gotest import OF_MANY, RECORDED
+from translate_go.naming import BackendName, joined
 from translate_go.vectors import EDGES
 
 LINTER = "golangci-lint"  # the host's, with the host's settings
@@ -75,7 +75,8 @@ def message(source: Source, emitted: Emitted, again: str, tested: Sequence[str])
     """
     needs, record, name = emitted.plan, source.record, emitted.plan.name
     if needs.host:
-        serves = f"It serves every model of the host on {', '.join(gpu.names[0] for gpu in needs.host.measured)}"
+        gpus = joined([gpu.names[0] for gpu in needs.host.measured])
+        serves = f"It serves the models of the host on {gpus}, but for those that its error says it cannot count"
     elif needs.deployments:
         serves = f"It serves {listed([d.name for d in needs.deployments], 3)}"
     else:
@@ -96,10 +97,11 @@ def message(source: Source, emitted: Emitted, again: str, tested: Sequence[str])
         lines += ["", *table, said, ""]
     else:
         lines += ["Its constants were not fitted to measured runs.", ""]
+    lines += [f"Caution: {text}." for text in emitted.cautions] + ([""] if emitted.cautions else [])
     lines += ["Tested:", *(f"- {line}" for line in tested)]
-    if not needs.many:
-        batches = len(needs.recorded) * (RECORDED + len(EDGES))
-        lines.append(f"- {batches} recorded batches: times equal to the interpreter's to the microsecond")
+    batches = RECORDED + len(EDGES) if not needs.many else len(OF_MANY)
+    recorded = f"{batches} recorded batches of {len(needs.recorded)} deployments"
+    lines.append(f"- {recorded}: times equal to the interpreter's to the microsecond")
     lines += ["", f"Emitted by evolve-latency {__version__}: {again}"]
     return "\n".join([f"feat(latency): add {name.registered} backend", "", *map(_wrapped, lines)]) + "\n"
 

@@ -13,7 +13,7 @@ from simulator.common.errors import InputError
 from simulator.serving.distribution import Distribution, constant
 from simulator.serving.load import EngineLimits, load_under
 from simulator.serving.spec import read_spec
-from simulator.serving.traces.workload_spec import left_out, read_workload_spec, unheld, workload_spec_text
+from simulator.serving.traces.workload_spec import BEGIN_OVER, left_out, read_workload_spec, unheld, workload_spec_text
 from simulator.serving.workload import HOST, Workload
 
 LIMITS = EngineLimits(max_seqs=8, budget=2048, threshold=0, block=16, blocks=10_000)
@@ -201,4 +201,11 @@ def test_what_no_spec_holds_is_named(workload: dict[str, Any], what: str) -> Non
 
 def test_a_warm_up_and_a_ramp_are_left_out() -> None:
     own = load_of(**CLOSED, **LENGTHS, warmup_requests=8, ramp_s=3.0)
-    assert left_out(own) == ["the warm-up of 8 requests", "the ramp"] and not unheld(own)
+    assert left_out(own) == ["the warm-up of 8 requests", BEGIN_OVER] and not unheld(own)
+
+
+def test_users_who_think_begin_otherwise_than_the_hosts() -> None:
+    """The host's begin over one time to think; ours all at once, without `ramp_s` or `release: host`."""
+    about = {"concurrency": 4, "requests": 40, "think_time_s": 0.5} | LENGTHS
+    assert left_out(load_of(**about)) == [BEGIN_OVER]
+    assert not left_out(load_of(**about, ramp_s=0.5)) and not left_out(load_of(**about, release="host"))

@@ -37,6 +37,7 @@ PREFIX = 50  # tokens of a `prefix_group` without `prefix_length`
 ARRIVALS = {"poisson": "poisson", "constant": "even", "gamma": "gamma"}  # the host's word -> ours
 MOST_VALUES = 100_000  # of an empirical length
 WEIGHT = 2**40  # into which the shares of an empirical length are rounded
+BEGIN_OVER = "how its users begin: the host's begin over one time to think"
 KINDS = ("constant", "gaussian", "empirical", "pareto_lognormal")
 
 
@@ -206,9 +207,9 @@ def left_out(workload: Workload) -> list[str]:
     if of is None:
         return []
     think_s = of.think_time_s.fixed or 0.0
-    ramp = bool(of.ramp_s) and of.ramp_s != think_s
+    begin_s = of.ramp_s or (think_s if of.release == HOST else 0.0)
     lacks = [f"the warm-up of {of.warmup_requests} requests"] if of.warmup_requests else []
-    return [*lacks, "the ramp"] if ramp else lacks
+    return [*lacks, BEGIN_OVER] if begin_s != think_s else lacks
 
 
 def _is_held(d: Distribution) -> bool:

@@ -348,3 +348,10 @@ def test_options_of_points_need_points(tmp_path: Path, capsys: Capsys) -> None:
     path = evaluation(tmp_path)
     assert "leave out --experiments" in refused(capsys, "score", "--evaluation", path, "--id", "a")
     assert "twice" in refused(capsys, "score", "--evaluation", path, "--evaluation", path)
+
+
+def test_a_load_of_which_nothing_completes_is_no_score(tmp_path: Path, capsys: Capsys) -> None:
+    """The scorer would read latencies of 0."""
+    long = {"type": "constant", "params": {"value": 200_000}}
+    assert run_command(files(tmp_path, input_distribution=long), blis, "evolve-blis") == 2
+    assert "workload.yaml: no request completes: the engine refuses 24" in capsys.readouterr().err
