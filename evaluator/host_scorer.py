@@ -1,9 +1,8 @@
 """How the host's scorer, `metricscore`, loads a deployment at a fixed concurrency, and what it takes from a run.
 
 Its clients are those of the host, and send 2 requests each as a warm-up, then 10. Lengths of prompts and answers are
-independent whole numbers, uniform from 0.8 of a label to the label. TPOT is the mean over
-requests of each request's mean ITL, without the requests of the warm-up, which are the first to complete. TTFT is the
-mean over all that complete.
+independent whole numbers, uniform from 0.8 of a label to the label. TTFT is the mean over all requests that complete.
+TPOT is the mean over requests of each request's mean ITL. It leaves out the warm-up: the first to complete.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from simulator.serving.workload import HOST, Arrival, Clients, Profile, Stage, W
 
 SHORTEST = 0.8  # of a label
 WARMUP, REQUESTS = 2, 10  # for each client
-SEED = 42  # of the scorer, unless it is told another one
+SEED = 42  # the scorer's default
 PERCENTILES = (90, 95, 99)
 
 
@@ -50,7 +49,7 @@ def label_of(mean: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A mean and the PERCENTILES in ms; None without a request that has one."""
+    """A mean and the PERCENTILES in ms."""
 
     mean: float
     percentiles: tuple[float, ...]
@@ -58,7 +57,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class PointFigures:
-    """What the scorer takes from a run; E2E, which it does not take, is over all requests that complete."""
+    """What the scorer takes from a run, each None if no request has one; E2E, which it does not take, is over all
+    requests that complete.
+    """
 
     tpot_ms: Latency | None
     ttft_ms: Latency | None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from evolve import __version__
 from evolve.host.emit import TITLE, Emitted, accuracy, print_emitted
@@ -116,13 +117,10 @@ def _wrapped(line: str) -> str:
 
 def _proven(clone: clones.Checkout, tree: Path) -> list[str] | None:
     """Print a line for each step, and the whole output of one that fails. Returns the lines, None if one failed."""
-    progress = Line()
     lines = []
     for step in clones.STEPS:
         words = f"go {' '.join(step)}"
-        progress.show(f"{words} ...")
-        ran = clones.run_go(tree, *step)
-        progress.close()
+        ran = _shown(words, clones.run_go, tree, *step)
         known = _failing_before(clone, ran.stdout) if ran.returncode and step[0] == "test" else frozenset()
         if ran.returncode and not (known and clones.failures(ran.stdout) <= known):
             _say_failed(clone, words, ran.stdout)
@@ -135,15 +133,23 @@ def _proven(clone: clones.Checkout, tree: Path) -> list[str] | None:
     if linter is None:
         prose(f"{LINTER}: not on PATH, not run")
         return lines
-    progress.show(f"{LINTER} run ...")
-    linted = clones.run(tree, linter, "run", "--new-from-rev=HEAD", "./sim/...", "./cmd/...")
-    progress.close()
+    words = f"{LINTER} run"
+    linted = _shown(words, clones.run, tree, linter, "run", "--new-from-rev=HEAD", "./sim/...", "./cmd/...")
     if linted.returncode:
-        _say_failed(clone, f"{LINTER} run", linted.stdout)
+        _say_failed(clone, words, linted.stdout)
         return None
-    lines.append(f"{LINTER} run: ok")
+    lines.append(f"{words}: ok")
     prose(lines[-1])
     return lines
+
+
+def _shown(words: str, run: Callable[..., CompletedProcess[str]], tree: Path, *arguments: str) -> CompletedProcess[str]:
+    """What the command in the tree gave; its words stand on a line while it runs."""
+    progress = Line()
+    progress.show(f"{words} ...")
+    ran = run(tree, *arguments)
+    progress.close()
+    return ran
 
 
 def _say_failed(clone: clones.Checkout, words: str, output: str) -> None:

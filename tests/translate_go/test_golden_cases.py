@@ -15,6 +15,7 @@ from plain_clock import Host, closed_host, host
 from evolve.host.cases import HostCase, program_text, read_case, read_trace
 from simulator.clock.fields import Active
 from simulator.language.parse import parse
+from simulator.serving.trace import Requests
 from translate_go import emit, find_go
 from translate_go.target import MODULE
 from translate_go.toolchain import go, write_module
@@ -86,6 +87,11 @@ class Backend:
         self.process.stdin.flush()
         return [int(x) for x in self.process.stdout.readline().split()]
 
+    def overheads(self, requests: Requests) -> tuple[list[int], tuple[int, int]]:
+        """Microseconds: each request's queueing time; the times per output token and at completion."""
+        token_us, done_us = self.ask(0)
+        return [self.ask(int(n))[0] for n in requests.input_len], (token_us, done_us)
+
     def step(self, batch: list[Active]) -> float:
         self.steps += 1
         return float(self.ask(*(x for r in batch for x in (r.input_len, r.progress, r.new)))[0])
@@ -115,8 +121,7 @@ def test_open_cases_are_the_hosts_with_emitted_times(name: str, tmp_path: Path) 
     case = read_case(folder / "case.json")
     requests, number = read_trace(folder / "trace.csv", case)
     with emitted(case, tmp_path) as backend:
-        token_us, done_us = backend.ask(0)
-        queueing = [backend.ask(int(n))[0] for n in requests.input_len]
+        queueing, (token_us, done_us) = backend.overheads(requests)
         seen = host(requests, queueing, case.limits, backend.step)
     told = {
         int(row["request_id"].removeprefix("request_")): (int(row["ttft_us"]), int(row["e2e_us"]))
@@ -133,8 +138,7 @@ def test_closed_cases_are_the_hosts_with_emitted_times(name: str, tmp_path: Path
     case = read_case(folder / "case.json")
     requests, _ = read_trace(folder / "requests.csv", case)
     with emitted(case, tmp_path) as backend:
-        token_us, done_us = backend.ask(0)
-        queueing = [backend.ask(int(n))[0] for n in requests.input_len]
+        queueing, (token_us, done_us) = backend.overheads(requests)
         load = case.load(requests)
         seen = closed_host(load, queueing, backend.step, (token_us, done_us), 1_000_000)
     with (folder / "requests.csv").open() as file:

@@ -17,7 +17,7 @@ from translate_go.clone.registered import Backend, already
 from translate_go.clone.scan import GoFile, Span, edited, moved, read
 from translate_go.naming import fact
 from translate_go.refusal import FILE, check_call, check_file, check_test
-from translate_go.target import CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, MODULE, TARGETS
+from translate_go.target import CONFIG_FIELDS, FORMULAS, HOST_FUNCTIONS, LOGGER, MODULE, TARGETS
 from translate_go.templates import sections
 
 _TEXT = sections("host_guide")
@@ -33,7 +33,6 @@ CONFIG = "sim/config.go"
 COMMAND = "cmd/root.go"
 GUIDE = "docs/guide/latency-models.md"
 REFERENCE = "docs/reference/configuration.md"
-LOGGER = "github.com/sirupsen/logrus"
 # folders whose comments and pages may say that there are two backends
 COMMENTED = ("sim", PACKAGE, CLUSTER, "cmd")
 PAGES = ("README.md", "CLAUDE.md", "docs/*.md", "docs/[!p]*/**/*.md")  # but for docs/plans, which are history
@@ -349,8 +348,7 @@ def with_section(path: str, text: str, backend: Backend, file: str) -> str:
         raise moved(path, "heading that names latency models")
     if f"## The {backend.name.registered} backend" in text:
         raise already(path, backend)
-    facts = [_TEXT[backend.facts]]
-    facts.append(_TEXT["sized" if backend.facts == "host" else "unsized"])
+    facts = [_TEXT[backend.facts], _TEXT["sized" if backend.facts == "host" else "unsized"]]
     if backend.settings:
         flags = TARGETS["blis-4"].flags
         held = {fact(name): flags["max_num_seqs" if name in FORMULAS else name] for name in CONFIG_FIELDS}
