@@ -17,6 +17,7 @@ _INTERFACE = {
     "Progress": "evolve.api.search",
     "Run": "evolve.api.run",
     "Spec": "simulator.serving.spec",
+    "deployments": "evolve.api.calls",
     "fit": "evolve.api.calls",
     "load_experiments": "evolve.api.calls",
     "load_run": "evolve.api.run",

@@ -5,6 +5,7 @@
 
 from evolve.api.calls import Fit as Fit
 from evolve.api.calls import Plan as Plan
+from evolve.api.calls import deployments as deployments
 from evolve.api.calls import fit as fit
 from evolve.api.calls import load_experiments as load_experiments
 from evolve.api.calls import predict as predict

@@ -18,9 +18,13 @@ from evolve.calibrate.fit import FitSettings, calibrate
 from evolve.calibrate.result import FIT_ERRORS, ConstantChange, fit_error_rows
 from evolve.output.frames import frame
 from evolve.output.progress import Line
-from evolve.plan.axes import axes_of
+from evolve.plan.axes import Axes, axes_of
+from evolve.plan.plan import Space
+from evolve.plan.plan import plan as make_plan
+from evolve.plan.plan_result import ROWS, plan_row
 from evolve.plan.predict import predict as predict_all
 from evolve.plan.prediction_rows import PREDICTIONS, prediction_row
+from evolve.plan.prices import read_prices
 from evolve.plan.slo import SloLimit, parse_slo, slo_limit
 from evolve.plan.sweep import sweep as predict_sweep
 from evolve.plan.sweep_rows import SWEEP, sweep_rows
@@ -31,7 +35,6 @@ from evolve.run.selectors import positions
 from simulator.common.errors import InputError, shown
 from simulator.serving.bundled import BUNDLED, load_specs
 from simulator.serving.experiment import Experiment, deploy
-from simulator.serving.limits import MOST_RATE
 from simulator.serving.spec import Spec
 
 MOST_SEEDS = 100
@@ -154,15 +157,13 @@ def sweep(
     ids: str | Sequence[str] = (),
     vary: Mapping[str, str | Sequence[float] | Sequence[str]] | None = None,
     slo: str | Sequence[str] | Mapping[str, str] = (),
-    load_rps: float | None = None,
     seeds: int = 3,
 ) -> pd.DataFrame:
     """The predictions of a program at every combination of the values in `vary`, a row for each.
 
     loads: YAML files, specs or experiments, of which `ids` name some. vary: by a key of `--sweep`, values or a text
-    FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or `{"ttft_p99": "500ms"}`. load_rps: a load that replicas
-    share; the rows say how many are enough. Then no rates are given, and load stages have rows, too, with a `stage`.
-    seeds: how many arrival seeds. Raises InputError for anything that `evolve predict --sweep` refuses.
+    FIRST:LAST:STEP. slo: limits such as `ttft_p99=500ms`, or `{"ttft_p99": "500ms"}`. seeds: how many arrival seeds.
+    Raises InputError for anything that `evolve predict --sweep` refuses.
 
     >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=1, prompt_len=1000, output_len=300)
     >>> rates = evolve.sweep("champion", chat, vary={"rate": [5, 20]}, slo="ttft_p99=500ms")
@@ -171,20 +172,48 @@ def sweep(
     0       5.0         69.0   True
     1      20.0      40665.0  False
     """
-    if vary is not None and not isinstance(vary, Mapping):
-        raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')
-    given = {key: values if isinstance(values, str) else _several(values) for key, values in (vary or {}).items()}
-    axes = axes_of(given, "vary: ")
-    if axes.rate and load_rps is not None:
-        raise InputError("load_rps tries the rates of one, two, three ... replicas: leave rate out of vary")
-    load = None if load_rps is None else arguments.positive("load_rps", load_rps, MOST_RATE, "requests/s")
-    limits = _limits(slo)
+    axes, limits = _axes(vary), _limits(slo)
     every, names = _specs(loads), _several(ids)
     for name in names:
         known_experiment("ids:", name, every)
     chosen = [spec for ident, spec in every.items() if ident in names or not names]
-    swept = predict_sweep(_program(program).source, chosen, _arrival_seeds(seeds), axes, limits, Line(True), load)
+    swept = predict_sweep(_program(program).source, chosen, _arrival_seeds(seeds), axes, limits, Line(True))
     return frame(SWEEP, sweep_rows(swept))
+
+
+def _axes(vary: Mapping[str, str | Sequence[float] | Sequence[str]] | None) -> Axes:
+    if vary is not None and not isinstance(vary, Mapping):
+        raise InputError(f'vary: {shown(vary)}: names no values: give a mapping such as {{"rate": [5, 10]}}')
+    given = {key: values if isinstance(values, str) else _several(values) for key, values in (vary or {}).items()}
+    return axes_of(given, "vary: ")
+
+
+def deployments(
+    program: Program | str | Path,
+    load: Spec,
+    *,
+    vary: Mapping[str, str | Sequence[float] | Sequence[str]] | None = None,
+    slo: str | Sequence[str] | Mapping[str, str] = (),
+    prices: Mapping[str, float] | None = None,
+    seeds: int = 3,
+) -> pd.DataFrame:
+    """The deployments that serve a load within limits, a row for each, the cheapest first, as `evolve plan` ranks them.
+
+    load: a model, its engine, and the load of the whole service. vary: by a key of `--sweep`, the values to consider;
+    of a parallelism that neither this nor the engine gives, all that fit. prices: dollars per hour by GPU; without any,
+    GPUs are counted. Raises InputError for anything that `evolve plan` refuses.
+
+    >>> chat = evolve.Spec.of("llama-3.1-8b", "H100", rate=60, prompt_len=1000, output_len=300)
+    >>> found = evolve.deployments("champion", chat, vary={"tp": [1, 2]}, slo="ttft_p99=500ms", prices={"H100": 2.5})
+    >>> found[["tp", "replicas", "usd_per_hour"]]
+       tp  replicas  usd_per_hour
+    0   1         4          10.0
+    1   2         2          10.0
+    """
+    priced = read_prices([f"{gpu}={usd}" for gpu, usd in (prices or {}).items()], "prices")
+    source, space = _program(program).source, Space(_axes(vary))
+    found = make_plan(source, load, _arrival_seeds(seeds), space, _limits(slo), priced, Line(True))
+    return frame(ROWS, map(plan_row, found.rows))
 
 
 def _limits(slo: str | Sequence[str] | Mapping[str, str]) -> tuple[SloLimit, ...]:

@@ -37,7 +37,8 @@ OUT_OF_MEMORY = (
 # Headings of `evolve --help`, and under each the commands: name -> (module, command in it, first sentence of its help).
 GROUPS = {
     "Plan": {
-        "predict": ("predict", "predict", "Predict TTFT, ITL and E2E, sweep settings, count replicas and GPUs."),
+        "plan": ("plan", "plan", "Rank the deployments that serve a load within limits: GPUs, dollars, certainty."),
+        "predict": ("predict", "predict", "Predict TTFT, ITL and E2E, and sweep rates, GPUs and settings."),
         "sensitivity": ("sensitivity", "sensitivity", "Show how predicted latencies react to each engine setting."),
         "kernels": ("kernels", "kernels", "Show where the time of a step goes, from measured kernels."),
         "probe": ("probe", "probe", "Choose the runs to measure next, for the surest predictions."),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import click
 
+from evolve.cli import options
 from evolve.cli.endings import print_json
+from evolve.cli.loads import Load, load_options
 from evolve.cli.options import (
     TableFiles,
     caps_options,
@@ -18,7 +19,6 @@ from evolve.cli.options import (
     explaining,
     ids_option,
     list_option,
-    load,
     named_experiments,
     named_specs,
     quiet,
@@ -39,43 +39,34 @@ from evolve.run.data import part
 from simulator.common.errors import InputError
 from simulator.serving.engine import Setting
 from simulator.serving.experiment import deploy
-from simulator.serving.limits import MOST_GPUS, MOST_RATE, MOST_REQUESTS, MOST_TOKENS, MOST_USERS
+from simulator.serving.limits import MOST_GPUS
 from simulator.serving.pools import Pool, Pools
-from simulator.serving.spec import DURATION_S, REQUESTS, WARMUP, Spec
+from simulator.serving.spec import Spec
 from simulator.serving.splits import SPLITS
 
-LEAST_RPS, MOST_RPS = round(1.0 / DURATION_S, 4), MOST_REQUESTS // DURATION_S  # of a plan: one request, and the most
 
-
-def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
+def _planned(given: Mapping[str, Any], load: Load, axes: Axes) -> Spec | None:
     """The spec that these options describe, by option; None without any.
 
-    Values that a sweep or a `shared` load replaces may be missing. Raises InputError if another one is.
+    Values that a sweep replaces may be missing. Raises InputError if another one is.
     """
-    if all(value is None for value in given.values()):
+    if all(value is None for value in given.values()) and not load.given:
         return None
     tp = given["--tp"] or max(axes.tp, default=1)  # the largest is the most likely to have room
-    needed = {name: given[name] for name in ("--model", "--hardware", "--rate", "--prompt-len", "--output-len")}
-    needed["--hardware"] = needed["--hardware"] or next(iter(axes.hardware), None)
-    users, requests, rate_rps = given["--concurrency"], given["--requests"], given["--rate"]
-    if axes.concurrency and users is None:
-        users = 1  # whichever it is
-    if (axes.rate or shared) and users is None:
-        rate_rps = rate_rps or 1.0
-    if users is not None and rate_rps is not None:
-        raise InputError("--rate and --concurrency exclude each other: give one of them")
-    if requests is not None and users is None:
-        raise InputError("--requests goes with --concurrency: give both")
-    needed["--rate"] = rate_rps or users
-    if missing := ", ".join(name for name, value in needed.items() if not value):
-        rates = "" if needed["--rate"] else " (or --concurrency, --sweep rate=FIRST:LAST:STEP, or --load)"
+    if axes.concurrency and load.concurrency is None:
+        load = replace(load, concurrency=1)  # whichever it is
+    if axes.rate and load.concurrency is None:
+        load = replace(load, rate_rps=load.rate_rps or 1.0)
+    model, hardware = given["--model"], given["--hardware"] or next(iter(axes.hardware), None)
+    lacking = [*([] if model else ["--model"]), *([] if hardware else ["--hardware"]), *load.lacking]
+    if lacking or not hardware:
+        missing = ", ".join(lacking)
+        rates = " (or --concurrency, or --sweep rate=FIRST:LAST:STEP)" if "--rate" in lacking else ""
         raise InputError(f"a plan without a file lacks {missing}: give {missing}{rates}, or --experiments FILE instead")
     prefill, decode = given["--prefill"], given["--decode"]
     if axes.prefill or axes.decode or axes.gpus:
         prefill, decode = prefill or 1, decode or 1
-    model, hardware, _, prompt_len, output_len = needed.values()
-    load = {"prompt_len": prompt_len, "output_len": output_len, "concurrency": users, "requests": requests}
-    spec = Spec.of(model, hardware, rate_rps, tp=tp, **load, **given["--engine"] or {})
+    spec = Spec.under(model, hardware, load.entry(), tp, engine=given["--engine"], files=load.files)
     if not (prefill or decode):
         return spec
     first, second = (Pool(count, spec.engine) if count else None for count in (prefill, decode))
@@ -92,29 +83,7 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
 @click.option("--hardware", metavar="GPU", help="GPU that serves the model.")
 @click.option("--tp", type=click.IntRange(1, 10_000), help="Tensor-parallel degree.  [default: 1]")
 @engine_option("Other setting of the engine, e.g. expert_parallel=8 (repeatable).")
-@click.option(
-    "--rate",
-    "rate_rps",
-    type=click.FloatRange(LEAST_RPS, MOST_RPS),
-    metavar="REQUESTS/S",
-    help="Load: Poisson arrivals for ten minutes. --sweep rate=... or --load replace it.",
-)
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1, MOST_USERS),
-    metavar="CLIENTS",
-    help="Load instead of --rate: clients, each of whom waits for its answer before it asks again. "
-    "--sweep concurrency=... replaces it.",
-)
-@click.option(
-    "--requests",
-    type=click.IntRange(1, MOST_REQUESTS),
-    help=f"With --concurrency: all requests after a warm-up.  [default: {REQUESTS} for each client, warm-up {WARMUP}]",
-)
-@click.option(
-    "--prompt-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Prompt length; no shared prefixes."
-)
-@click.option("--output-len", type=click.IntRange(1, MOST_TOKENS), metavar="TOKENS", help="Answer length.")
+@load_options
 @click.option(
     "--prefill",
     type=click.IntRange(1, MOST_GPUS),
@@ -153,13 +122,6 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
     "Limits such as ttft_p99=500ms,itl_mean=50ms on the mean, p50, p90 or p99 of ttft, e2e or itl (repeatable). "
     "ITL is the mean of each request.",
 )
-@click.option(
-    "--load",
-    "load_rps",
-    type=click.FloatRange(0, MOST_RATE, min_open=True),
-    metavar="REQUESTS/S",
-    help="Count the replicas and GPUs that this load needs on each deployment of --sweep.",
-)
 @click.option("--against", metavar="PROGRAM", help="Compare predictions and errors with this program.")
 @tables_options("a row for each experiment, or each combination of --sweep, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Print every figure as JSON.")
@@ -174,24 +136,19 @@ def predict(
     hardware: str | None,
     tp: int | None,
     settings: Mapping[str, Setting],
-    rate_rps: float | None,
-    concurrency: int | None,
-    requests: int | None,
-    prompt_len: int | None,
-    output_len: int | None,
+    load: Load,
     prefill: int | None,
     decode: int | None,
     seeds: int,
     named_part: str | None,
     sweeps: tuple[str, ...],
     slo: tuple[str, ...],
-    load_rps: float | None,
     against: str | None,
     tables: TableFiles,
     as_json: bool,
     caps: dict[str, int],
 ) -> int:
-    """Predict TTFT, ITL and E2E, sweep settings, count replicas and GPUs.
+    """Predict TTFT, ITL and E2E, and sweep rates, GPUs and settings.
 
     The output compares predictions with observations, if there are any, and names the main terms of each. Predictions
     have intervals if the program is the shipped champion, the champion of a validated run, or fitted from one of these.
@@ -200,14 +157,11 @@ def predict(
     knee: the first rate at which a limit of --slo fails, the queue grows, or more than 1 % of the requests are refused
     or given up. With --slo alone, check each experiment against the limits.
 
-    --load counts the replicas of each deployment that share this load and keep the limits over the whole run. For a
-    load with several stages it also counts the replicas of each stage, and the GPU hours.
-
     --against predicts the same requests with another program, and shows which one is closer to the observations. --csv
     has the first program's rows.
 
     Exits with status 1 if no request of any experiment completes, or if no combination is possible. With --slo it also
-    does so if no combination of an experiment meets the limits, and with --load if no number of replicas is enough.
+    does so if no combination of an experiment meets the limits.
 
     \b
     evolve predict champion --model llama-3.1-8b --hardware H100 --rate 5 --prompt-len 1000 --output-len 300
@@ -217,16 +171,11 @@ def predict(
     evolve predict mine.py --experiments mine.yaml --against champion
     evolve predict champion --experiments plan.yaml --sweep rate=2:40:2 --sweep tp=1,2,4 --slo ttft_p99=500ms
     evolve predict champion --experiments closed.yaml --sweep concurrency=1,4,16,64
-    evolve predict champion --experiments moe.yaml --load 20 --sweep tp=1,8 --sweep data_parallel=1,8
-    evolve predict champion --experiments plan.yaml --load 60 --slo ttft_p99=500ms --sweep hardware=H100,A100-SXM-80GB
     evolve predict champion --experiments pools.yaml --sweep gpus=8 --sweep rate=5:40:5 --slo ttft_p99=500ms
     """
-    source = load(program, caps)
+    source = options.load(program, caps)
     arrival_seeds = range(1, seeds + 1)
-    plans = sweeps or slo or load_rps is not None
-    of_limits = "--sweep" if sweeps else "--slo" if slo else "--load"
-    if load_rps is not None and math.isnan(load_rps):
-        raise InputError("--load must be requests/s above 0: give a number")
+    plans, of_limits = sweeps or slo, "--sweep" if sweeps else "--slo"
     if plans and named_part:
         raise InputError(f"--part compares with measurements, and {of_limits} does not. Give one of them.")
     if plans and against:
@@ -234,36 +183,33 @@ def predict(
             f"--against compares programs on unchanged experiments, and {of_limits} changes them. Give one of them."
         )
     axes, limits = parse_axes(sweeps), parse_slo(slo)
-    described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--rate": rate_rps}
-    described |= {"--engine": settings or None}
-    described |= {"--concurrency": concurrency, "--requests": requests}
-    described |= {"--prompt-len": prompt_len, "--output-len": output_len, "--prefill": prefill, "--decode": decode}
-    if (experiments or ids) and any(value is not None for value in described.values()):
+    described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--engine": settings or None}
+    described |= {"--prefill": prefill, "--decode": decode}
+    if (experiments or ids) and (load.given or any(value is not None for value in described.values())):
         raise InputError(
             "--experiments and --id name experiments, and the other options describe one. Leave out "
-            f"{', '.join(described)}, or vary them with --sweep."
+            f"{', '.join(described)} and the load, or vary them with --sweep."
         )
-    planned = _planned(described, axes, load_rps is not None)
+    planned = _planned(described, load, axes)
     if plans:
-        if axes.rate and load_rps is not None:
-            raise InputError("--load chooses the rates itself. Leave out --sweep rate=...")
         specs = [planned] if planned else named_specs(experiments, ids)
-        if not sweeps and load_rps is None:
+        if not sweeps:
             for spec in specs:
                 deploy(spec)  # what no engine can run is an error where nothing is varied
-        swept = predict_sweep(source, specs, arrival_seeds, axes, limits, Line(quiet()), load_rps)
+        swept = predict_sweep(source, specs, arrival_seeds, axes, limits, Line(quiet()))
         tables.write(SWEEP, sweep_rows(swept))
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())
         elif not tables.on_stdout:
             print_sweep(swept, explaining())
-        limited = slo or load_rps is not None
-        return 1 if swept.all_impossible or (limited and swept.any_hopeless) else 0
+        return 1 if swept.all_impossible or (slo and swept.any_hopeless) else 0
     named = [deploy(planned)] if planned else named_experiments(experiments, ids)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write(PREDICTIONS, map(prediction_row, forecasts.experiments))
-    compared = Rivalry(forecasts, predict_all(load(against, caps), parts, arrival_seeds, named)) if against else None
+    compared = (
+        Rivalry(forecasts, predict_all(options.load(against, caps), parts, arrival_seeds, named)) if against else None
+    )
     if as_json and not tables.on_stdout:
         print_json(compared.to_json() if compared else forecasts.to_json())
     elif compared and not tables.on_stdout:

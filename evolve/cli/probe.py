@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from evolve.calibrate.probe import probe as probe_runs
 from evolve.cli.endings import finish
 from evolve.cli.options import (
     caps_options,
+    engine_option,
     explain_option,
     explaining,
     ids_option,
@@ -27,6 +28,7 @@ from evolve.output.writing import write
 from evolve.plan.loads import CANDIDATES, TARGETS, deployments, grid, new_deployment, prefixes
 from simulator.common.documents import yaml_text
 from simulator.common.errors import InputError
+from simulator.serving.engine import Setting
 from simulator.serving.experiment import Experiment
 from simulator.serving.gpu import known_gpu
 from simulator.serving.model import known_model
@@ -51,6 +53,7 @@ HEADER = "# Runs to measure, written by evolve probe: put what was measured unde
     "N,N",
     "Tensor-parallel degrees to choose from; a panel has the first (repeatable) [default: 1, 2, 4, 8 if they fit].",
 )
+@engine_option("Setting of the engine with --model, e.g. quantization=fp8 (repeatable).")
 @click.option("--budget-runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs to choose.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the chosen runs here, as an experiments file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -64,6 +67,7 @@ def probe(
     model: str | None,
     hardware: str | None,
     degrees: tuple[str, ...],
+    settings: Mapping[str, Setting],
     budget_runs: int,
     out: Path | None,
     as_json: bool,
@@ -90,7 +94,9 @@ def probe(
         raise InputError("--id names runs of a file: give --experiments FILE too")
     tp = _degrees(degrees)
     targets = named_experiments(experiments, ids) if experiments else []
-    bases = _bases(targets, model, hardware)
+    if settings and not (model and hardware):
+        raise InputError("--engine goes with --model and --hardware: give these, or settings in the file")
+    bases = _bases(targets, model, hardware, settings)
     offered = [
         run
         for base, prefix in zip(bases, prefixes(bases), strict=True)
@@ -118,14 +124,16 @@ def _degrees(numbers: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _bases(targets: Sequence[Experiment], model: str | None, hardware: str | None) -> list[Spec]:
+def _bases(
+    targets: Sequence[Experiment], model: str | None, hardware: str | None, settings: Mapping[str, Setting]
+) -> list[Spec]:
     """The deployments to choose from."""
     if model:
         known_model(model, f"--model {model}")
     if hardware:
         known_gpu(hardware, f"--hardware {hardware}")
     if model and hardware:
-        return [new_deployment(model, hardware)]
+        return [new_deployment(model, hardware, settings)]
     if not targets:
         raise InputError("probe needs targets. Give --experiments FILE, or --model and --hardware.")
     return deployments([e.spec for e in targets if e.spec], model, hardware)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from evaluator.intervals import waiting_share
 from evaluator.metrics import WAITING
@@ -104,9 +105,9 @@ def deployments(specs: Sequence[Spec], model: str | None = None, hardware: str |
     return list(distinct.values())
 
 
-def new_deployment(model: str, hardware: str) -> Spec:
-    """A known model on known GPUs, with the defaults of the engine."""
-    return Spec.of(model, hardware, 1.0, *SHAPES["short"])
+def new_deployment(model: str, hardware: str, settings: Mapping[str, Any]) -> Spec:
+    """A known model on known GPUs, with these settings of the engine."""
+    return Spec.of(model, hardware, 1.0, *SHAPES["short"]).vary(**settings)
 
 
 def grid(program: Program, base: Spec, tps: Sequence[int], shares: Sequence[float], prefix: str) -> list[ProbeRun]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from evaluator.intervals import LEVELS, STATISTICS
 from evaluator.metrics import LATENCIES, PARTS, POOL_PARTS
 from evolve.output.columns import Column, flag, number, several, text, whole
-from evolve.plan.forecast import Forecast, ObservedErrors
+from evolve.plan.forecast import Forecast, Intervals, ObservedErrors
 from simulator.serving.experiment import Experiment
 from simulator.serving.observations import QUANTITIES, Observation
 
@@ -61,7 +61,7 @@ STAGES = (
 )
 
 
-def _bands() -> Iterator[Column]:
+def bands() -> Iterator[Column]:
     """The bounds of all intervals."""
     for latency, q in STATISTICS.values():
         name = latency.removesuffix("_ms")
@@ -102,7 +102,7 @@ PREDICTIONS = (
     number("fitted_share", "the share of its requests that the program was fitted on; missing: unknown"),
     flag("fitted_before", "whether a program that this one was fitted from was fitted on it"),
     *_figures(),
-    *_bands(),
+    *bands(),
     text("intervals_of", "the held-out runs whose errors make the intervals: inside, outside or saturated"),
     number("saturated_share", "share of near-optimal programs under which over 5 % of the E2E is spent in the queue"),
     *(
@@ -149,7 +149,7 @@ def prediction_row(f: Forecast) -> dict[str, object]:
         "fitted_share": f.fitted_share,
         "fitted_before": f.fitted_by_predecessor,
         **_comparison(f.summary),
-        **_intervals(f.summary),
+        **interval_bounds(f.summary.intervals),
         "intervals_of": f.residual_class,
         "saturated_share": f.doubt.saturated if f.doubt else None,
         **{f"{part}_ms": value for part, value in f.components.items()},
@@ -181,11 +181,12 @@ def figures_of(o: Observation | None, prefix: str = "") -> dict[str, object]:
     return counts
 
 
-def _intervals(c: ObservedErrors) -> dict[str, object]:
+def interval_bounds(intervals: Intervals) -> dict[str, object]:
+    """The columns of `bands`."""
     row: dict[str, object] = {}
-    for figure, bands in c.intervals.items():
+    for figure, levels in intervals.items():
         latency, q = STATISTICS[figure]
-        for level, (low, high) in bands.items():
+        for level, (low, high) in levels.items():
             name = f"{latency.removesuffix('_ms')}_{q}_{100 * level:.0f}"
             row |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
     return row

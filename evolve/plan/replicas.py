@@ -1,106 +1,159 @@
-"""The fewest replicas for a load that they share equally, from predictions of one replica's share."""
+"""The fewest replicas of a deployment that share a load equally and keep its limits, from replays of one's share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from math import ceil
 
-from evolve.plan.by_stage import ByStage, by_stage
-from evolve.plan.sweep_result import IDLE, SweepFigures, SweepRow, replicas
-from simulator.serving.workload import ENOUGH, Stage
+from evaluator.intervals import LEVELS
+from evaluator.score import prediction_of
+from evolve.plan.by_stage import ByStage, StageRun, by_stage
+from evolve.plan.deployment import Deployment, Question
+from evolve.plan.slo import few_requests
+from evolve.plan.sweep_figures import figures_of
+from evolve.plan.sweep_result import SweepFigures
+from evolve.plan.warnings import hurried, too_late
+from simulator.clock.replay import Replay
+from simulator.common.errors import InputError
+from simulator.serving.experiment import Experiment
+from simulator.serving.trace import Trace
+from simulator.serving.workload import (
+    ENOUGH,
+    Workload,
+    at_users,
+    mean_rate,
+    offered_requests,
+    seeds_of,
+    share_of,
+)
+
+IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
+FIRST_RPS, FIRST_USERS = 16.0, 32  # of the replica that is tried first: far above what it serves, replays are long
+MOST_TIMES = 4  # the replicas for being sure, at most, over those that are predicted to be enough
 
 
-def fewest_replicas(
-    load_rps: float,
-    start_rps: float,
-    stages: Sequence[Stage],
-    at: Callable[[float], SweepRow],
-    judged: Callable[[SweepRow], SweepRow],
-) -> tuple[list[SweepRow], ByStage | None]:
-    """Find the fewest replicas with which everything holds: averaged over arrival seeds, under each alone, and at the
-    upper ends of intervals. Returns the rows of the shares that were tried, in ascending order of rate; and the needs
-    of the stages, if there are several.
+def users_of(workload: Workload) -> int:
+    """The clients of a closed load, the most of a stage."""
+    return max(stage.users or 1 for stage in workload.stages)
 
-    The first share is at most start_rps, the rate of the experiment's own load: far above the rate that a deployment
-    serves, replays are long. `at` predicts a rate in requests/s; `judged` looks at the upper ends of its intervals.
-    """
-    tried = _Tried(load_rps, at, judged)
-    fewest = partial(_fewest, hopeless=tried.hopeless)
-    first = replicas(load_rps, start_rps)
-    enough = None if not tried.holds(first) and tried.never(first) else fewest(tried.holds, 0, first)
-    if enough is not None:
-        fewest(tried.holds_by_seed, enough - 1, enough)
-        tried.judge(enough)
-        if (f := tried.row(enough).figures) and f.likely is not None:  # there are intervals
-            fewest(tried.likely_holds, enough - 1, enough)
-    rows = [tried.rows[count] for count in sorted(tried.rows, reverse=True)]
-    if len(stages) < 2 or not any(row.figures for row in rows):
-        return rows, None
-    every = None if enough is None else fewest(tried.holds_in_every_stage, enough - 1, enough)
-    return rows, by_stage(stages, load_rps, every, tried.rows, lambda count: tried.row(count).stages, fewest)
+
+def share(workload: Workload, count: float) -> Workload:
+    """The load of one of `count` replicas, or above all of it if `count` is below 1; of clients, that of the replica
+    with most."""
+    if workload.closed:
+        own = at_users(workload, ceil(users_of(workload) / count))
+        [stage], users = own.stages, users_of(workload)
+        asked = ceil(offered_requests(workload) * (stage.users or 1) / users)
+        fewer = replace(stage, requests=max(asked, min(stage.requests or 0, ENOUGH)))
+        return own if isinstance(workload.source, Trace) else replace(own, stages=(fewer,))
+    return share_of(workload, (mean_rate(workload) or 0.0) / count)
 
 
 @dataclass(frozen=True)
-class _Tried:
-    """The rows of one replica's share of a load, by the number of replicas; each number is predicted once."""
+class Replicas:
+    """A deployment under equal shares of the load that it is built with.
 
-    load_rps: float
-    at: Callable[[float], SweepRow]
-    judged: Callable[[SweepRow], SweepRow]
-    rows: dict[int, SweepRow] = field(default_factory=dict)
+    tried: the figures by the number of replicas; the reason where that is impossible. first: replays under the first
+    arrival seed that these will need. failed: numbers of which these are enough to see that a limit fails. tick: called
+    after each prediction.
+    """
 
-    def row(self, count: int) -> SweepRow:
-        """The row with so many replicas."""
-        if count not in self.rows:
-            self.rows[count] = self.at(self.load_rps / count)
-        return self.rows[count]
+    question: Question
+    deployment: Deployment
+    tick: Callable[[], None] = lambda: None
+    tried: dict[int, SweepFigures | str] = field(default_factory=dict)
+    first: dict[int, list[Replay]] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
 
-    def judge(self, count: int) -> None:
-        """Judge the row at the upper ends of intervals, too."""
-        self.rows[count] = self.judged(self.row(count))
+    @property
+    def load(self) -> Workload:
+        """The load of the whole service."""
+        return self.deployment.built.workload
+
+    @property
+    def most(self) -> int | None:
+        """The clients of a closed load, each with a replica of its own; None for a load with a rate."""
+        return users_of(self.load) if self.load.closed else None
+
+    def experiment(self, count: float) -> Experiment:
+        """One replica's share. Raises InputError for one that is impossible."""
+        return self.deployment.under(share(self.load, count), f"{self.deployment.built.id}, {count:g} replicas")
+
+    def of(self, count: int) -> SweepFigures | str:
+        """The figures with so many replicas, or why that is impossible."""
+        if count not in self.tried:
+            try:
+                self.tried[count] = self._predicted(count)
+            except InputError as error:
+                self.tried[count] = str(error)
+            self.tick()
+        return self.tried[count]
+
+    def _predicted(self, count: int) -> SweepFigures | str:
+        e = self.experiment(count)
+        f = figures_of(self.question.source.record, e, self._replays(count, e), self.question.limits)
+        if late := too_late(f.prediction):  # a replica would have more to do
+            return f"{e.id}: {late[0]}"
+        lines = (*hurried(e, self.deployment.built), *few_requests(self.question.limits, f.run))
+        return replace(f, warnings=(*f.warnings, *lines))
+
+    def _replays(self, count: int, e: Experiment) -> list[Replay]:
+        """The replays of one replica's share, of which `holds` may have made the first."""
+        made = self.first.pop(count, [])
+        return [*made, *self.deployment.replays(e, self.question.seeds[len(made) :])]
 
     def holds(self, count: int) -> bool:
-        """True if everything holds, averaged over arrival seeds."""
-        f = self.row(count).figures
-        return f is not None and not f.fails
+        """True if everything holds, averaged over arrival seeds. One seed may be enough to see that it does not: it
+        takes the mean over all seeds beyond a limit, as times are not negative."""
+        if count in self.failed:
+            return False
+        if count not in self.tried:
+            try:
+                e = self.experiment(count)
+                first = self.deployment.replays(e, self.question.seeds[:1])
+            except InputError as error:
+                self.tried[count] = str(error)
+                return False
+            run = prediction_of(e, first).predicted.summary
+            seeds = len(seeds_of(e.workload, self.question.seeds))
+            if any((limit.of(run) or 0.0) > seeds * limit.most_ms for limit in self.question.limits):
+                self.failed.add(count)
+                return False
+            self.first[count] = first
+        f = self.of(count)
+        return not isinstance(f, str) and not f.fails
 
-    def holds_by_seed(self, count: int) -> bool:
-        """True if everything holds under each arrival seed alone."""
-        f = self.row(count).figures
-        return f is not None and f.seeds_holding == f.seeds
-
-    def likely_holds(self, count: int) -> bool:
-        """True if everything holds at the upper ends of intervals."""
-        if (f := self.row(count).figures) and f.likely is None:
-            self.judge(count)
-        f = self.row(count).figures
-        return f is not None and f.likely is True
-
-    def holds_in_every_stage(self, count: int) -> bool:
-        """True if everything holds over the whole load and in each of its stages."""
-        return self.holds(count) and not any(stage.fails for stage in self.row(count).stages)
+    def judged(self, count: int) -> SweepFigures | None:
+        """The figures with so many replicas, with intervals if everything holds; None if that is impossible."""
+        f = self.of(count)
+        if isinstance(f, str):
+            return None
+        if not f.fails and f.likely is None:
+            f = self.tried[count] = self.deployment.judged(self.question, self.experiment(count), f)
+        return f
 
     def hopeless(self, count: int) -> bool:
         """True if more replicas do not help: each serves one request, or conversation, at a time, or none."""
-        f = self.row(count).figures
-        if f is None or f.run is None or f.most_running <= 1:
+        f = self.of(count)
+        if isinstance(f, str) or f.run is None or f.most_running <= 1:
             return True
-        return self.load_rps / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
+        if self.most is not None:
+            return count >= self.most
+        return (mean_rate(self.load) or 0.0) / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
 
     def never(self, count: int) -> bool:
         """True if a limit fails even on an idle engine: tried with so many replicas that each is idle."""
-        f = self.row(count).figures
-        if f is None or f.run is None or not f.run.e2e_ms.mean:
+        f = self.of(count)
+        if isinstance(f, str) or f.run is None or not f.run.e2e_ms.mean:
             return False
         served_s = (1.0 - f.waiting_share) * f.run.e2e_ms.mean / 1e3
-        many = max(ceil(self.load_rps * served_s / IDLE), count) + 1
-        idle = self.at(self.load_rps / many)
-        alone = idle.figures
-        if alone is None or not alone.fails or 2 * _completed(alone) < min(_completed(f), ENOUGH):
-            return False  # few requests, as of stages that are short, say nothing of percentiles
-        self.rows[many] = idle
+        many = self.most or max(ceil((mean_rate(self.load) or 0.0) * served_s / IDLE), count) + 1
+        alone = self.of(many)
+        if isinstance(alone, str) or not alone.fails or 2 * _completed(alone) < min(_completed(f), ENOUGH):
+            if many != self.most:
+                self.tried.pop(many)  # few requests, as of stages that are short, say nothing of percentiles
+            return False
         return True
 
 
@@ -108,17 +161,99 @@ def _completed(figures: SweepFigures) -> int:
     return (figures.run.completed or 0) if figures.run else 0
 
 
-def _fewest(holds: Callable[[int], bool], few: int, many: int, hopeless: Callable[[int], bool]) -> int | None:
-    """The smallest count above `few` with which something holds; None if more replicas do not help.
+def fewest(replicas: Replicas, most: int | None = None) -> int | None:
+    """The fewest replicas with which everything holds; None if no number is enough, or none up to `most`.
 
-    It does not hold with `few`. `many`, the first to be tried, is doubled until it holds, and the range between the two
-    halved, on the assumption that it then holds with every larger count.
+    Counts are halved from that of a moderate share as long as everything holds, or doubled until it does; then the
+    range between is halved, on the assumption that what holds does so with every larger count.
     """
-    while not holds(many):
-        if hopeless(many):
+    load = replicas.load
+    if most is not None and replicas.most is not None:
+        most = min(most, replicas.most)
+    shares = users_of(load) / FIRST_USERS if load.closed else (mean_rate(load) or 0.0) / FIRST_RPS
+    many = max(ceil(shares), 1)
+    if most is not None:
+        if most < 1:
             return None
-        few, many = many, 2 * many
+        many = max(many, most)
+    if replicas.most is not None:
+        many = min(many, replicas.most)
+    if not replicas.holds(many):
+        return None if most is not None or replicas.never(many) else _above(replicas, replicas.holds, many)
+    least = most or 1
+    while many > least:
+        few = max(many // 2, least)
+        if not replicas.holds(few):
+            return None if most is not None else _between(replicas.holds, few, many)
+        many = few
+    return _below(replicas.holds, many)
+
+
+def _below(holds: Callable[[int], bool], many: int) -> int:
+    """The smallest count with which something holds, if it does with `many`: looked for downwards from there."""
+    step = 1
+    while many > 1:
+        few = max(many - step, 1)
+        if not holds(few):
+            return _between(holds, few, many)
+        many, step = few, 2 * step
+    return many
+
+
+def _between(holds: Callable[[int], bool], few: int, many: int) -> int:
+    """The smallest count above `few`, with which something does not hold, if it does with `many`."""
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (few, middle) if holds(middle) else (middle, many)
     return many
+
+
+def _above(replicas: Replicas, holds: Callable[[int], bool], few: int, most: int | None = None) -> int | None:
+    """The smallest count above `few`, with which something does not hold, and up to `most`; None if there is none."""
+    many = few + 1
+    while not holds(many):
+        if (most is not None and many >= most) or replicas.hopeless(many):
+            return None
+        few, many = many, 2 * many if most is None else min(2 * many, most)
+    return _between(holds, few, many)
+
+
+def surer(replicas: Replicas, enough: int) -> tuple[int | None, ...]:
+    """For each of LEVELS the fewest replicas with which everything holds at the upper ends of the intervals; None if
+    not even MOST_TIMES the predicted number is. Empty without intervals."""
+    first = replicas.judged(enough)
+    if first is None or first.likely is None:
+        return ()
+    counts: list[int | None] = []
+    least: int | None = enough
+    for i in range(len(LEVELS)):
+
+        def holds(count: int, i: int = i) -> bool:
+            f = replicas.judged(count)
+            return bool(f and (f.likely, f.likely_95)[i])
+
+        if least is not None and not holds(least):
+            least = _above(replicas, holds, least, MOST_TIMES * enough)
+        counts.append(least)
+    return tuple(counts)
+
+
+def stage_needs(replicas: Replicas, enough: int) -> ByStage | None:
+    """What the stages of the load need; None for a load of one, or of clients."""
+    load = replicas.load
+    if load.closed or len(load.stages) < 2:
+        return None
+
+    def runs(count: int) -> Sequence[StageRun]:
+        f = replicas.of(count)
+        return () if isinstance(f, str) else f.stages
+
+    def every(count: int) -> bool:
+        return replicas.holds(count) and not any(stage.fails for stage in runs(count))
+
+    def least(holds: Callable[[int], bool], few: int, many: int) -> int | None:
+        return _between(holds, few, many) if holds(many) else _above(replicas, holds, many)
+
+    whole = enough if every(enough) else _above(replicas, every, enough)
+    rate = mean_rate(load) or 0.0
+    return by_stage(load.stages, rate, whole, replicas.tried, runs, least)

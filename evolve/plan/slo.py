@@ -18,7 +18,7 @@ from simulator.serving.observations import QUANTITIES, Observation
 SLOWER = 2  # requests that are to be slower than a percentile
 US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 NAMES = tuple(f"{latency}_{quantity}" for latency in MEANS for quantity in QUANTITIES)
-TPOT = "what vLLM calls TPOT is itl here, each request's mean time per token after the first"
+ALIASES = {"tpot": "itl"}  # vLLM's name: each request's mean time per token after the first
 QUANTITY = f"end it in {', '.join(f'_{q}' for q in QUANTITIES)}"
 FORM = "write LATENCY_QUANTITY=TIME, e.g. ttft_p99=500ms,itl_p99=50ms"
 _TIME = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)(us|ms|s)")
@@ -35,6 +35,11 @@ class SloLimit:
     @property
     def name(self) -> str:
         return f"{self.latency}_{self.quantity}"
+
+    @property
+    def words(self) -> str:
+        """Its name for readers: `TTFT p99`."""
+        return f"{self.latency.upper()} {self.quantity}"
 
     @property
     def figure(self) -> str:
@@ -65,26 +70,27 @@ def parse_slo(words: Sequence[str], where: str = "--slo") -> tuple[SloLimit, ...
     limits: dict[str, SloLimit] = {}
     for word in words:
         name, _, most = (piece.strip() for piece in word.partition("="))
-        if name in limits:
-            raise InputError(f"{where} {word}: {name} is limited twice: give one limit")
-        limits[name] = slo_limit(name, most, f"{where} {word}")
+        limit = slo_limit(name, most, f"{where} {word}")
+        if limit.name in limits:
+            raise InputError(f"{where} {word}: {limit.name} is limited twice: give one limit")
+        limits[limit.name] = limit
     return tuple(limits.values())
 
 
 def slo_limit(name: str, most: object, where: str) -> SloLimit:
     """The limit on a figure like `ttft_p99`, at most a time like `500ms`. Raises InputError, which begins with `where`,
     for anything else."""
-    if name not in NAMES:
-        begin = name.partition("_")[0]
-        remedy = TPOT if begin == "tpot" else QUANTITY if begin in MEANS else nearest(name, NAMES)
+    begin, _, quantity = name.partition("_")
+    begin = ALIASES.get(begin, begin)
+    if f"{begin}_{quantity}" not in NAMES:
+        remedy = QUANTITY if begin in MEANS else nearest(name, NAMES)
         raise InputError(f"{where}: {shown(name)} is not a figure: {FORM if '<' in name or '>' in name else remedy}")
     time = _TIME.fullmatch(most) if isinstance(most, str) else None
     most_us = float(Decimal(time[1]) * US[time[2]]) if time else 0.0
     if not 0.0 < most_us <= 1e3 * MOST_MS:
         problem = f"{name} must be a time above 0 with its unit (us, ms, s), got {shown(most)}"
         raise InputError(f"{where}: {problem}: {FORM}")
-    latency, quantity = name.split("_")
-    return SloLimit(latency, quantity, most_us)
+    return SloLimit(begin, quantity, most_us)
 
 
 def meeting(replay: Replay, limits: Sequence[SloLimit]) -> np.ndarray:
@@ -100,9 +106,9 @@ def meeting(replay: Replay, limits: Sequence[SloLimit]) -> np.ndarray:
     return good
 
 
-def few_requests(limits: Sequence[SloLimit], replays: Sequence[Replay]) -> list[str]:
+def few_requests(limits: Sequence[SloLimit], run: Observation | None) -> list[str]:
     """A line for each limit on a percentile of so few requests that hardly any is slower."""
-    count = min(int(replay.completed.sum()) for replay in replays)
+    count = (run.completed or 0) if run else 0
     return [
         f"{limit.name} of {count} requests depends on the slowest few: lengthen the stages"
         for limit in limits

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 
 from evaluator.metrics import LATENCIES
@@ -12,7 +11,8 @@ from evaluator.score import Prediction
 from evolve import __version__
 from evolve.output.columns import column, columns, row_class
 from evolve.plan.axes import Axes, Setting
-from evolve.plan.by_stage import ByStage, StageRun
+from evolve.plan.by_stage import StageRun
+from evolve.plan.forecast import Intervals
 from evolve.plan.slo import SloLimit
 from simulator.common.json import JsonObject
 from simulator.language.ir import Program
@@ -38,9 +38,9 @@ class SweepFigures:
     with a `brief` head are in the terminal.
 
     holds: True for each limit that holds; None where no request has such a latency. fails: the limits that do not
-    hold, and QUEUE, LOST or NOTHING. likely: True if everything holds at the upper ends of the 80 % intervals, too;
-    None without a judgement or intervals. narrow: reasons why these may be too narrow. stages: every load stage, if
-    there are several.
+    hold, and QUEUE, LOST or NOTHING. likely, likely_95: True if everything holds at the upper ends of the 80 and the
+    95 % intervals, too; None without a judgement or intervals. narrow: reasons why these may be too narrow. stages:
+    every load stage, if there are several.
     """
 
     offered_rps: float = column("requests per second that arrive, while they arrive", brief="offered")
@@ -61,6 +61,8 @@ class SweepFigures:
     seeds: int
     warnings: tuple[str, ...]
     likely: bool | None = None
+    likely_95: bool | None = None
+    intervals: Intervals = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
     stages: tuple[StageRun, ...] = ()
 
@@ -77,11 +79,6 @@ class SweepRow:
     setting: Setting
     figures: SweepFigures | None = None
     impossible: str | None = None
-
-    @property
-    def stages(self) -> tuple[StageRun, ...]:
-        """Every load stage, if there are several and it is possible."""
-        return self.figures.stages if self.figures else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +106,7 @@ class Knee:
 class Block:
     """The rows of an experiment with the same engine settings, in ascending order of load; `setting` has no load.
 
-    drawn: True if its requests differ between arrival seeds. by_stage: the needs of the stages of a load that replicas
-    share, if it has several.
+    drawn: True if its requests differ between arrival seeds.
     """
 
     experiment: str
@@ -118,7 +114,6 @@ class Block:
     setting: Setting
     rows: tuple[SweepRow, ...]
     drawn: bool = True
-    by_stage: ByStage | None = None
 
     @property
     def predicted(self) -> list[tuple[Setting, SweepFigures]]:
@@ -137,11 +132,6 @@ class Block:
         return -float(last is not None), -held, -good, self.setting.gpus
 
     @property
-    def gpus_every_stage(self) -> int | None:
-        """The fewest GPUs with which everything holds in every stage; None if there are none, or only one stage."""
-        return self.by_stage.every * self.setting.gpus if self.by_stage and self.by_stage.every else None
-
-    @property
     def knee(self) -> Knee | None:
         """The knee along the load; None if the load is not varied, or nothing was predicted."""
         rated = [(setting.level, figures) for setting, figures in self.predicted if setting.level is not None]
@@ -156,22 +146,12 @@ class Block:
         return Knee(load, fails, up_to, sure if self.drawn else None, self.drawn, surest, narrow, rated[-1][0])
 
 
-def replicas(load_rps: float, rate_rps: float) -> int:
-    """The number of replicas that share a load if each serves `rate_rps`.
-
-    >>> replicas(60.0, 60.0 / 7), replicas(60.0, 8.0)
-    (7, 8)
-    """
-    return math.ceil(load_rps / rate_rps * (1.0 - 1e-12))  # 60 / (60 / 7) is above 7 in floating point
-
-
 @dataclass(frozen=True)
 class Sweep:
     """The predictions of a program for all combinations of `axes`, averaged over arrival `seeds`.
 
-    data: hash of the experiments as their file has them. drawn: True if any requests differ between seeds. load_rps:
-    the load of all replicas of a deployment together, None without --load. intervals: True if the program has any.
-    uneven: True if any load has several stages. warnings: about the program.
+    data: hash of the experiments as their file has them. drawn: True if any requests differ between seeds. intervals:
+    True if the program has any. warnings: about the program.
     """
 
     name: str
@@ -183,19 +163,12 @@ class Sweep:
     limits: tuple[SloLimit, ...]
     blocks: tuple[Block, ...]
     warnings: tuple[str, ...]
-    load_rps: float | None = None
     intervals: bool = False
-    uneven: bool = False
 
     @property
     def rated(self) -> bool:
         """True if deployments are predicted at several loads, so that they have a knee."""
-        return bool(self.axes.levels or self.load_rps)
-
-    @property
-    def staged(self) -> bool:
-        """True if the needs of the stages of its load are known for any deployment."""
-        return any(block.by_stage for block in self.blocks)
+        return bool(self.axes.levels)
 
     @property
     def all_impossible(self) -> bool:
@@ -218,15 +191,6 @@ class Sweep:
         """The name of a deployment in tables: the experiment, and the settings that vary besides the load."""
         return block.setting.label(block.experiment, self.axes.others)
 
-    def replicas(self, rate_rps: float | None) -> int | None:
-        """The number of replicas that share the load if each serves this rate; None without a load or a rate."""
-        return replicas(self.load_rps, rate_rps) if self.load_rps and rate_rps else None
-
-    def gpus(self, block: Block, rate_rps: float | None) -> int | None:
-        """The number of GPUs of these replicas on the deployment of a block."""
-        count = self.replicas(rate_rps)
-        return count * block.setting.gpus if count else None
-
     def to_json(self) -> JsonObject:
         return {
             "engine": __version__,
@@ -236,11 +200,9 @@ class Sweep:
             "key": key(self.program),
             "sweep": {name: list(values) for name, values in self.axes.values.items()},
             "slo_ms": {limit.name: limit.most_ms for limit in self.limits},
-            "load_rps": self.load_rps,
             "intervals": self.intervals,
             "rows": [_row_json(self, block, row) for block in self.blocks for row in block.rows],
             "knees": [_knee_json(self, block, knee) for block in self.blocks if (knee := block.knee)],
-            "by_stage": [line for block in self.blocks for line in _stages_json(block)],
             "warnings": list(self.warnings),
         }
 
@@ -260,13 +222,11 @@ def _row_json(result: Sweep, block: Block, row: SweepRow) -> JsonObject:
         "warnings": [*f.warnings, *f.narrow] if f else [],
     }
     rate = {"rate_rps": row.setting.rate, "concurrency": row.setting.concurrency}
-    rate["replicas"] = result.replicas(row.setting.rate)
     about = {"experiment": block.experiment, "model": block.model, **rate, **row.setting.deployed}
     return {**about, "impossible": row.impossible, **figures}
 
 
 def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
-    hours = block.by_stage.gpu_hours(block.setting.gpus) if block.by_stage else None
     return {
         "experiment": block.experiment,
         **block.setting.deployed,
@@ -277,19 +237,4 @@ def _knee_json(result: Sweep, block: Block, knee: Knee) -> JsonObject:
         **result.in_unit("likely_holds_up_to_{}", knee.likely),
         "narrow": knee.narrow,
         **result.in_unit("last_{}", knee.last),
-        "replicas": result.replicas(knee.holds_up_to),
-        "gpus": result.gpus(block, knee.holds_up_to),
-        "replicas_likely": result.replicas(knee.likely),
-        "gpus_likely": result.gpus(block, knee.likely),
-        "replicas_every_stage": block.by_stage.every if block.by_stage else None,
-        "gpus_every_stage": block.gpus_every_stage,
-        "gpu_hours_every_stage": hours[0] if hours else None,
-        "gpu_hours_by_stage": hours[1] if hours else None,
     }
-
-
-def _stages_json(block: Block) -> list[JsonObject]:
-    """The needs of every stage; none for a load of one."""
-    about = {"experiment": block.experiment, **block.setting.deployed}
-    needs = block.by_stage.needs if block.by_stage else ()
-    return [{**about, **need.to_json(block.setting.gpus)} for need in needs]

@@ -1,4 +1,4 @@
-"""Rows of sweeps: one for each combination of rate, GPU and engine settings, and for each stage of a shared load."""
+"""Rows of sweeps: one for each combination of load, GPU and engine settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from evaluator.metrics import LATENCIES
 from evolve.output.columns import columns, flag, number, several, text, whole
-from evolve.plan.by_stage import StageNeed
 from evolve.plan.prediction_rows import SETTING, figures_of
 from evolve.plan.sweep_result import COUNTS, LOST, NOTHING, QUEUE, Block, Sweep, SweepFigures, SweepRow
 from simulator.serving.observations import QUANTITIES
@@ -16,15 +15,6 @@ SWEEP = (
     text("model", "the model that is served"),
     number("rate_rps", "requests per second; missing: the experiment's own load", paper=True),
     whole("concurrency", "clients of a closed load; missing: the experiment's own load", paper=True),
-    whole("replicas", "how many of this rate share the load of `--load`; missing: no load"),
-    whole(
-        "stage",
-        "number of a load stage, whose row has the fewest replicas with which everything holds in it, and what "
-        "is predicted of it then; missing: the whole run",
-    ),
-    number("begins_s", "seconds after which the stage begins; missing: the whole run"),
-    number("duration_s", "seconds that the stage lasts; missing: the whole run"),
-    number("stage_rps", "requests per second of the whole service in the stage; missing: the whole run"),
     *SETTING,
     text("impossible", "why the combination cannot exist; missing: it can"),
     *(
@@ -50,27 +40,16 @@ SWEEP = (
     number("holds_up_to_concurrency", "the most clients at which everything holds; missing: none"),
     number("likely_holds_up_to_concurrency", "the most clients up to these that are `likely`; missing: none"),
     flag("narrow", "whether the intervals at that one may be too narrow, as `warnings` say; missing: no rates"),
-    whole("needed_gpus", "GPUs that the load of `--load` needs of its engine settings; missing: no load, or none do"),
-    whole(
-        "needed_gpus_likely", "the same at the highest rate that is `likely`, over the whole run, not in every stage"
-    ),
-    whole(
-        "needed_gpus_every_stage",
-        "GPUs with which everything holds in every stage, too; missing: one stage, no load, or none do",
-    ),
     flag("knee", "whether it is the first load of its engine settings that does not hold", paper=True),
     several("warnings", "what to know before using the figures"),
 )
 
 
 def sweep_rows(result: Sweep) -> Iterator[dict[str, object]]:
-    """The rows of SWEEP: one for each combination with its settings, predictions and broken limits; then one for each
-    stage of a load that replicas share, if it has several."""
+    """The rows of SWEEP: one for each combination with its settings, predictions and broken limits."""
     for block in result.blocks:
         for row in block.rows:
             yield _row(result, block, row)
-        for need in block.by_stage.needs if block.by_stage else ():
-            yield _stage_row(result, block, need)
 
 
 def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
@@ -80,7 +59,6 @@ def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
         "model": block.model,
         "rate_rps": setting.rate,
         "concurrency": setting.concurrency,
-        "replicas": result.replicas(setting.rate),
         **setting.deployed,
         "impossible": row.impossible,
     }
@@ -98,28 +76,6 @@ def _row(result: Sweep, block: Block, row: SweepRow) -> dict[str, object]:
         **result.in_unit("holds_up_to_{}", knee.holds_up_to if knee else None),
         **result.in_unit("likely_holds_up_to_{}", knee.likely if knee else None),
         "narrow": knee.narrow if knee else None,
-        "needed_gpus": result.gpus(block, knee.holds_up_to) if knee else None,
-        "needed_gpus_likely": result.gpus(block, knee.likely) if knee else None,
-        "needed_gpus_every_stage": block.gpus_every_stage,
         "knee": setting.level == knee.load if knee else None,
         "warnings": (*f.warnings, *f.narrow),
-    }
-
-
-def _stage_row(result: Sweep, block: Block, need: StageNeed) -> dict[str, object]:
-    count = need.replicas
-    return {
-        "experiment": block.experiment,
-        "model": block.model,
-        "rate_rps": result.load_rps / count if result.load_rps and count else None,
-        "replicas": count,
-        "stage": need.number,
-        "begins_s": need.begins_s,
-        "duration_s": need.duration_s,
-        "stage_rps": need.rate_rps,
-        **block.setting.deployed,
-        **figures_of(need.run),
-        "holds": count is not None,
-        "needed_gpus": count * block.setting.gpus if count else None,
-        "needed_gpus_every_stage": block.gpus_every_stage,
     }

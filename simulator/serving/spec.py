@@ -130,20 +130,38 @@ class Spec:
             users = given.whole("concurrency", "give a number of clients", least=1, most=limits.MOST_USERS)
             count = REQUESTS * users if requests is None else _plain(requests)
             load = {"concurrency": users, "requests": count, "warmup_requests": WARMUP * users}
-        lengths = {"prompt_len": _plain(prompt_len), "output_len": _plain(output_len)}
-        entry = {
-            "id": id or model,
-            "model": model,
-            "hardware": hardware,
-            "engine": {key: _plain(value) for key, value in {"tensor_parallel": tp, **engine}.items()},
-            "workload": {"name": "plan", **load, **lengths},
-        }
-        spec = read_spec(entry, where)
+        workload = {"name": "plan", **load, "prompt_len": _plain(prompt_len), "output_len": _plain(output_len)}
+        spec = cls.under(model, hardware, workload, tp, id, engine)
         tokens, most = prompt_len + output_len, spec.model.architecture.longest
         if tokens > most > 0:
             problem = f"prompt and answer have {tokens:,} tokens, at most {most:,} fit"
             raise InputError(f"{where}: {problem}: give shorter ones")
         return spec
+
+    @classmethod
+    def under(
+        cls,
+        model: str,
+        hardware: str,
+        workload: JsonObject,
+        tp: int = 1,
+        id: str = "",
+        engine: Mapping[str, Setting | None] | None = None,
+        files: Files = NO_FILES,
+    ) -> Spec:
+        """A known model on `tp` known GPUs under the `workload` of an experiments file, whose files `files` reads.
+
+        Raises InputError for an unknown name or a value out of range.
+        """
+        where = f"{model} on {hardware}, TP {tp}"
+        entry = {
+            "id": id or model,
+            "model": model,
+            "hardware": hardware,
+            "engine": {key: _plain(value) for key, value in {"tensor_parallel": tp, **(engine or {})}.items()},
+            "workload": workload,
+        }
+        return read_spec(entry, where, files)
 
     def vary(
         self,

@@ -1,0 +1,187 @@
+"""A plan in a terminal: the answer in a sentence, a table of deployments, what it stands on, and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from evaluator.intervals import LEVELS
+from evolve.output.columns import Column, figures, words
+from evolve.output.printing import NAMED, fits, more, note, points, prose, show
+from evolve.output.table import Table, row
+from evolve.plan.axes import figure, rate_figure
+from evolve.plan.by_stage import ByStage, StageNeed
+from evolve.plan.plan_result import Plan, PlanRow, gpu_name
+from evolve.plan.slo import SloLimit, on_few
+from simulator.common.text import counted
+from simulator.serving.workload import mean_rate
+
+LEGEND = """\
+A row has the fewest replicas that keep the limits, averaged over arrival seeds, without a growing queue and with at
+most 1 % of the requests refused or given up. Replicas share the load equally; a router that knows their queues does
+better. Latencies: of one replica, with the 80 % interval of a new measurement. head room: the smallest distance to a
+limit. 80 %, 95 %: GPUs with which the upper ends of the intervals keep the limits; -: not even four times as many do.
+$/Mtok: dollars per million tokens of the answers. Of deployments that differ in the limits of a batch alone, the best
+is shown."""
+STAGES_LEGEND = """\
+The fewest replicas with which everything holds for the requests that arrive in a stage, in a replay of the whole load
+with so many. A queue from the stage before counts, so after a peak the number is on the safe side. Start-up times are
+left out."""
+MOST_STAGES = 8  # that need no --explain
+
+
+def print_plan(plan: Plan, explain: bool = False) -> None:
+    """Print the answer, the table, at most NAMED cautions and the commands to go on with, in about 40 lines."""
+    prose(answer(plan), "bold")
+    left: list[str] = []
+    if plan.rows:
+        banded = _table(plan, plan.intervals)
+        left += show(banded if explain or fits(banded) else _table(plan, False))
+    if explain and plan.rows:
+        note(LEGEND)
+    best = plan.best
+    if best and plan.by_stage:
+        left += _print_stages(plan, best, plan.by_stage, explain)
+    cautions = list(dict.fromkeys((*plan.cautions, *plan.warnings)))
+    shown = cautions if explain else cautions[:NAMED]
+    for text in shown:
+        prose(f"- {text}")
+    left += [counted(len(cautions) - len(shown), "caution")] if len(cautions) > len(shown) else []
+    reasons = [*plan.failing, *plan.impossible]
+    if explain or not plan.rows:
+        left += points(list(dict.fromkeys(reasons)), "reason", None if explain else NAMED)
+    elif reasons:
+        left.append(f"{counted(len(plan.impossible), 'deployment')} without room")
+    for name, command in (("Deploy", plan.serve), ("Test", plan.probe)):
+        if command:
+            prose(f"{name}: {command}")
+    if not explain:
+        more(left)
+
+
+def answer(plan: Plan) -> str:
+    """The answer in a sentence."""
+    load = _load(plan)
+    if plan.best is None:
+        limits = " and ".join(f"{limit.words} <= {figure(limit.most_ms)} ms" for limit in plan.limits)
+        return f"No deployment serves {load} of {plan.spec.model.called}{f' with {limits}' if limits else ''}."
+    best = plan.best
+    usd = f", ${best.usd_per_hour:,.2f} an hour" if best.usd_per_hour is not None else ""
+    sure = [
+        f"{n or 'more'} to be {100 * level:.0f} % sure"
+        for n, level in zip((best.gpus_80, best.gpus_95), LEVELS, strict=True)
+    ]
+    surer = f" ({', '.join(sure)})" if plan.intervals else ""
+    return (
+        f"{load} of {plan.spec.model.called} need {counted(best.gpus, gpu_name(best.hardware))}{surer}: "
+        f"{counted(best.replicas, 'replica')} of {best.weights}, {_parallel(best)}{usd}."
+    )
+
+
+def _load(plan: Plan) -> str:
+    rate = mean_rate(plan.spec.workload)
+    users = max(stage.users or 0 for stage in plan.spec.workload.stages)
+    return f"{users:,} clients" if rate is None else f"{rate_figure(rate)} requests/s"
+
+
+def _parallel(r: PlanRow) -> str:
+    """The parallelism in words: `TP 4, DP 2, EP 8`."""
+    if r.setting.decode is not None:
+        return f"{r.setting.prefill} prefill and {r.setting.decode} decode instances"
+    others = (("DP", r.data_parallel), ("EP", r.expert_parallel))
+    return ", ".join([f"TP {r.tp}", *(f"{name} {value}" for name, value in others if value > 1)])
+
+
+def _name(plan: Plan, r: PlanRow) -> str:
+    """A row of the table in few words, with the limits of a batch that vary."""
+    parts = [gpu_name(r.hardware), r.weights, _parallel(r).replace(",", "")]
+    parts += [f"seqs {r.max_num_seqs}"] if len(plan.axes.max_num_seqs) > 1 else []
+    parts += [f"tokens {r.max_num_batched_tokens}"] if len(plan.axes.max_num_batched_tokens) > 1 else []
+    return " ".join(parts)
+
+
+def _table(plan: Plan, banded: bool) -> Table:
+    """The rows; `banded`: latencies have their intervals."""
+    usd = plan.best is not None and plan.best.usd_per_hour is not None
+    columns: list[Column | tuple[Column, ...]] = [
+        words("deployment"),
+        figures("d", "replicas", "GPUs"),
+        figures(",.2f", *(("$/h", "$/M tokens") if usd else ())),
+        figures("", *(limit.words for limit in plan.limits)),
+        figures("+.0f", *(("room, %",) if plan.limits else ())),
+        figures("d", *(("80 % sure", "95 % sure") if plan.intervals else ())),
+    ]
+    rows = []
+    for r in plan.rows:
+        cells: list[object] = [_name(plan, r), r.replicas, r.gpus]
+        cells += [r.usd_per_hour, r.usd_per_million_output_tokens] if usd else []
+        cells += [_latency(r, limit, banded) for limit in plan.limits]
+        cells += [r.headroom_pct] if plan.limits else []
+        cells += [r.gpus_80, r.gpus_95] if plan.intervals else []
+        rows.append(row(*cells, style="bold" if r is plan.best else ""))
+    times = (
+        f"latencies in ms{' with 80 % intervals' if banded else ''}; sure: GPUs"
+        if plan.intervals
+        else "latencies in ms"
+    )
+    ranked = "cheapest first" if usd else "fewest GPUs first; --price ranks by dollars"
+    return Table.of(f"Deployments, {ranked}; {times}", columns, rows)
+
+
+def _latency(r: PlanRow, limit: SloLimit, banded: bool) -> str:
+    """The figure that a limit is on, and its 80 % interval: `640 (510-803)`."""
+    value = limit.of(r.figures.run)
+    if value is None:
+        return "-"
+    band = r.figures.intervals.get(limit.figure, {}).get(LEVELS[0]) if banded else None
+    return f"{_short(value)} ({_short(band[0])}-{_short(band[1])})" if band else _short(value)
+
+
+def _short(ms: float) -> str:
+    return f"{ms:,.0f}" if ms >= 100.0 else f"{ms:.3g}"
+
+
+def _print_stages(plan: Plan, best: PlanRow, stages: ByStage, explain: bool) -> list[str]:
+    """Print what the stages of the load need of the first deployment, and its GPU hours. Return what is left out."""
+    if stages.every != best.replicas:
+        whole = f"{counted(best.replicas, 'replica')} keep the limits over the whole run, not in every stage"
+        prose(f"{whole}: that takes {stages.every}." if stages.every else f"{whole}: no number does.", "bold")
+    left = [] if explain or len(stages.needs) <= MOST_STAGES else ["needs of the stages"]
+    if not left:
+        show(_stage_table(best, stages, plan.limits))
+        if few := _few(plan.limits, stages):
+            note(few)
+    if explain:
+        note(STAGES_LEGEND)
+    if hours := stages.gpu_hours(best.setting.gpus):
+        peak = f"{stages.hours:.3g} h with {counted(stages.every or 0, 'replica')}: {hours[0]:.4g} GPU hours"
+        prose(f"{peak}; following the stages: {hours[1]:.4g}.", "bold")
+    return left
+
+
+def _stage_table(best: PlanRow, stages: ByStage, limits: Sequence[SloLimit]) -> Table:
+    columns = [
+        figures("d", "stage"),
+        figures("", "begins, h:min:s"),
+        figures(".2f", "requests/s"),
+        figures("d", "replicas", "GPUs"),
+        figures(".4g", *(f"{limit.words}, ms" for limit in limits)),
+    ]
+    return Table.of("Needs of the stages", columns, [_stage_cells(need, best, limits) for need in stages.needs])
+
+
+def _stage_cells(need: StageNeed, best: PlanRow, limits: Sequence[SloLimit]) -> list[object]:
+    begins = str(timedelta(seconds=round(need.begins_s)))
+    counts = [need.replicas, need.replicas * best.setting.gpus] if need.replicas else ["none", None]
+    return [need.number, begins, need.rate_rps, *counts, *(limit.of(need.run) for limit in limits)]
+
+
+def _few(limits: Sequence[SloLimit], stages: ByStage) -> str:
+    """A sentence for each limit on a percentile that depends on the slowest few requests of some stages."""
+    runs = [need.run for need in stages.needs if need.run]
+    counts = {limit.words: sum(on_few(limit, run.completed or 0) for run in runs) for limit in limits}
+    return "".join(
+        f"{name} depends on the slowest few requests in {count} of {len(stages.needs)} stages. "
+        for name, count in counts.items()
+        if count
+    )

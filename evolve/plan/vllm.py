@@ -1,0 +1,59 @@
+"""The command line of vLLM that starts a deployment. Names of options: vllm/engine/arg_utils.py."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+from simulator.model.formats import BF16, FP8
+from simulator.serving.engine import STANDARD
+from simulator.serving.experiment import Experiment
+
+# Settings whose option has another name than theirs with hyphens. Settings without one are not vLLM's.
+OPTIONS = {
+    "tensor_parallel": "--tensor-parallel-size",
+    "data_parallel": "--data-parallel-size",
+    "pipeline_parallel": "--pipeline-parallel-size",
+    "total_kv_blocks": "--num-gpu-blocks-override",
+    "cudagraph_capture_max": "--max-cudagraph-capture-size",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "block_size", "gpu_memory_utilization"),
+            *("long_prefill_token_threshold", "kv_offloading_size", "kv_cache_dtype", "stream_interval"),
+        )
+    },
+}
+SWITCHES = {
+    "chunked_prefill": "enable-chunked-prefill",
+    "prefix_caching": "enable-prefix-caching",
+    "async_scheduling": "async-scheduling",
+    "enforce_eager": "enforce-eager",
+}
+
+
+def serve(e: Experiment) -> str | None:
+    """`vllm serve ...` of one replica, with the settings that are given; None for separate pools.
+
+    vLLM itself makes fp8 of a checkpoint of 16 bits. Other types need a checkpoint of that type.
+    """
+    if e.spec is None or e.pools:
+        return None
+    given = e.spec.engine.to_entry()
+    kind, model = given.get("quantization"), shlex.quote(e.model)
+    words = ["vllm", "serve"]
+    words.append(model if kind in (None, BF16.name, FP8.name) else f"CHECKPOINT  # {model} as {kind}:")
+    for name, option in OPTIONS.items():
+        if name in given and given[name] != getattr(STANDARD, name):
+            words += [option, str(given[name])]
+    if given.get("expert_parallel", 1) > 1:
+        words.append("--enable-expert-parallel")
+    words += [f"--{'' if given[name] else 'no-'}{switch}" for name, switch in SWITCHES.items() if name in given]
+    if kind == FP8.name:
+        words += ["--quantization", "fp8"]
+    if method := given.get("speculative_method"):
+        config = {"method": method, "num_speculative_tokens": given.get("num_speculative_tokens")}
+        if "draft_model" in given:
+            config["model"] = given["draft_model"]
+        words += ["--speculative-config", shlex.quote(json.dumps(config))]
+    return " ".join(words)
