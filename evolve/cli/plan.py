@@ -118,7 +118,8 @@ def plan(
     if experiments and (model or settings or load.given):
         raise InputError("--experiments has model, engine and load: leave out --model, --engine and those of the load")
     space = Space(axes, SPREAD[ep] if ep else ())
-    result = make_plan(source, spec, range(1, seeds + 1), space, limits, read_prices(prices), Line(quiet()))
+    priced, line = read_prices(prices), Line(quiet())
+    result = make_plan(source, spec, range(1, seeds + 1), space, limits, priced, line, drawn=as_json)
     tables.write(ROWS, map(plan_row, result.rows))
     if not tables.on_stdout:
         finish(result, as_json, _print)

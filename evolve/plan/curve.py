@@ -11,6 +11,7 @@ from evolve.plan.axes import Axes
 from evolve.plan.sweep import sweep
 from evolve.run.program import Source
 from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation
 from simulator.serving.workload import Profile, output_lengths
 
 LEAST = 64  # clients up to which a curve goes at least
@@ -64,18 +65,27 @@ def clients_of(e: Experiment) -> list[int]:
 def _curve(source: Source, members: Sequence[Experiment], seeds: Sequence[int]) -> Curve:
     e = max(members, key=clients_of)
     assert e.spec
-    own, gpus = tuple(dict.fromkeys(n for member in members for n in clients_of(member))), e.gpus
+    own = tuple(dict.fromkeys(n for member in members for n in clients_of(member)))
     levels = {2**i for i in range(max(LEAST, *own).bit_length())} | set(own)
     [block] = sweep(source, [e.spec], seeds, Axes(concurrency=tuple(sorted(levels))), (), Line(True)).blocks
-    predicted = [
-        CurvePoint(setting.concurrency or 1, 1e3 / run.itl_ms.mean, figures.output_tokens_per_s / gpus)
-        for setting, figures in block.predicted
-        if (run := figures.run) and run.itl_ms.mean
-    ]
-    tokens, measured = float(output_lengths(e.workload).mean()), []
-    for stage, seen in ((s, o) for m in members for s, o in zip(m.workload.stages, m.observed_stages, strict=False)):
-        itl, ttft = seen.itl_ms.mean, seen.ttft_ms.mean
-        if itl and ttft is not None:
-            e2e_ms = seen.e2e_ms.mean or ttft + itl * (tokens - 1.0)
-            measured.append(CurvePoint(stage.users or 1, 1e3 / itl, stage.rate_at(e2e_ms) * tokens / gpus))
-    return Curve(e.id, own, tuple(predicted), tuple(measured))
+    every = (point(s.concurrency or 1, f.run, f.output_tokens_per_s / e.gpus) for s, f in block.predicted)
+    return Curve(e.id, own, tuple(p for p in every if p), tuple(measured_points(members)))
+
+
+def point(clients: int, run: Observation | None, gpu_tokens_per_s: float) -> CurvePoint | None:
+    """The point of a run; None if no request of it decodes."""
+    itl_ms = run.itl_ms.mean if run else None
+    return CurvePoint(clients, 1e3 / itl_ms, gpu_tokens_per_s) if itl_ms else None
+
+
+def measured_points(members: Sequence[Experiment]) -> list[CurvePoint]:
+    """The points of what was observed of these experiments."""
+    measured = []
+    for e in members:
+        tokens = float(output_lengths(e.workload).mean())
+        for stage, seen in zip(e.workload.stages, e.observed_stages, strict=False):
+            itl, ttft = seen.itl_ms.mean, seen.ttft_ms.mean
+            if itl and ttft is not None:
+                e2e_ms = seen.e2e_ms.mean or ttft + itl * (tokens - 1.0)
+                measured.append(CurvePoint(stage.users or 1, 1e3 / itl, stage.rate_at(e2e_ms) * tokens / e.gpus))
+    return measured

@@ -16,7 +16,8 @@ from evaluator.provenance import kernel_doubt
 from evolve.output.progress import Line
 from evolve.plan.axes import Axes, Setting, rate_figure
 from evolve.plan.deployment import Question, deployed
-from evolve.plan.plan_result import SHOWN, Plan, PlanRow
+from evolve.plan.pictures import pictures_of
+from evolve.plan.plan_result import SHOWN, Plan, PlanRow, answer, name_of
 from evolve.plan.replicas import Replicas, fewest, stage_needs, surer, users_of
 from evolve.plan.slo import SloLimit
 from evolve.plan.sweep import as_asked, check_rate
@@ -78,12 +79,14 @@ def plan(
     prices: Mapping[str, float],
     line: Line,
     *,
+    drawn: bool = False,
     pruned: bool = True,
 ) -> Plan:
     """Rank the deployments of a model that keep the limits under the spec's load, which is that of the whole service.
 
-    prices: dollars per GPU hour by the name of the GPU; without any, GPUs are counted. pruned: leave out what cannot be
-    among the first; the answer is the same without. Raises InputError for a load that cannot be shared.
+    prices: dollars per GPU hour by the name of the GPU; without any, GPUs are counted. drawn: with the curves of its
+    pictures. pruned: leave out what cannot be among the first; the answer is the same without. Raises InputError for a
+    load that cannot be shared.
     """
     _check(spec, limits)
     question = Question.of(source, seeds, limits)
@@ -120,7 +123,7 @@ def plan(
             room = headroom(replicas, figures)
             rows.append(PlanRow.of(number, replicas.deployment, figures, enough, sure, room, prices))
         best = found.first()[0] if rows else None
-        return Plan(
+        result = Plan(
             name=source.name,
             program=question.program,
             data=data_hash([as_asked(spec)]),
@@ -140,6 +143,10 @@ def plan(
             warnings=tuple(known),
             intervals=question.trust is not None and not spec.pools,
         )
+        if not drawn:
+            return result
+        named = [(name_of(result, row), *pair) for row, pair in zip(rows, found.first(), strict=True)]
+        return replace(result, pictures=pictures_of(answer(result), named, prices))
     finally:
         line.close()
 

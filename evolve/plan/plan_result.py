@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from evaluator.cells import precision_of
+from evaluator.intervals import LEVELS
 from evaluator.metrics import LATENCIES
 from evolve import __version__
 from evolve.output.columns import column, columns, number, row_class, several
-from evolve.plan.axes import Axes, Setting
+from evolve.plan.axes import Axes, Setting, figure, rate_figure
 from evolve.plan.by_stage import ByStage
 from evolve.plan.deployment import Deployment
+from evolve.plan.pictures import Pictures
 from evolve.plan.prediction_rows import bands, figures_of, interval_bounds
 from evolve.plan.slo import SloLimit
 from evolve.plan.sweep_result import SweepFigures
 from evolve.plan.vllm import serve
-from evolve.run.ranges import weights
 from simulator.common.json import JsonObject
+from simulator.common.records import to_json
+from simulator.common.text import counted
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
@@ -89,7 +93,7 @@ class PlanRow:
         return cls(
             rank=rank,
             hardware=s.hardware,
-            weights=weights(e),
+            weights=precision_of(e),
             tp=s.tp,
             data_parallel=s.data_parallel,
             expert_parallel=s.expert_parallel,
@@ -166,6 +170,7 @@ class Plan:
     cautions: tuple[str, ...]
     warnings: tuple[str, ...]
     intervals: bool
+    pictures: Pictures | None = None
 
     @property
     def best(self) -> PlanRow | None:
@@ -218,6 +223,7 @@ class Plan:
             "failing": list(self.failing),
             "cautions": list(self.cautions),
             "warnings": list(self.warnings),
+            "pictures": to_json(self.pictures) if self.pictures else None,
         }
 
 
@@ -231,3 +237,44 @@ def _row_json(row: PlanRow) -> JsonObject:
     }
     values["warnings"] = [*row.figures.narrow, *row.figures.warnings]
     return values
+
+
+def answer(plan: Plan) -> str:
+    """The answer in a sentence."""
+    load = _load(plan)
+    if plan.best is None:
+        limits = " and ".join(f"{limit.words} <= {figure(limit.most_ms)} ms" for limit in plan.limits)
+        return f"No deployment serves {load} of {plan.spec.model.called}{f' with {limits}' if limits else ''}."
+    best = plan.best
+    usd = f", ${best.usd_per_hour:,.2f} an hour" if best.usd_per_hour is not None else ""
+    sure = [
+        f"{n or 'more'} to be {100 * level:.0f} % sure"
+        for n, level in zip((best.gpus_80, best.gpus_95), LEVELS, strict=True)
+    ]
+    surer = f" ({', '.join(sure)})" if plan.intervals else ""
+    return (
+        f"{load} of {plan.spec.model.called} need {counted(best.gpus, gpu_name(best.hardware))}{surer}: "
+        f"{counted(best.replicas, 'replica')} of {best.weights}, {_parallel(best)}{usd}."
+    )
+
+
+def _load(plan: Plan) -> str:
+    rate = mean_rate(plan.spec.workload)
+    users = max(stage.users or 0 for stage in plan.spec.workload.stages)
+    return f"{users:,} clients" if rate is None else f"{rate_figure(rate)} requests/s"
+
+
+def _parallel(r: PlanRow) -> str:
+    """The parallelism in words: `TP 4, DP 2, EP 8`."""
+    if r.setting.decode is not None:
+        return f"{r.setting.prefill} prefill and {r.setting.decode} decode instances"
+    others = (("DP", r.data_parallel), ("EP", r.expert_parallel))
+    return ", ".join([f"TP {r.tp}", *(f"{name} {value}" for name, value in others if value > 1)])
+
+
+def name_of(plan: Plan, r: PlanRow) -> str:
+    """A row of the table in few words, with the limits of a batch that vary."""
+    parts = [gpu_name(r.hardware), r.weights, _parallel(r).replace(",", "")]
+    parts += [f"seqs {r.max_num_seqs}"] if len(plan.axes.max_num_seqs) > 1 else []
+    parts += [f"tokens {r.max_num_batched_tokens}"] if len(plan.axes.max_num_batched_tokens) > 1 else []
+    return " ".join(parts)

@@ -9,12 +9,10 @@ from evaluator.intervals import LEVELS
 from evolve.output.columns import Column, figures, words
 from evolve.output.printing import NAMED, fits, more, note, points, prose, show
 from evolve.output.table import Table, row
-from evolve.plan.axes import figure, rate_figure
 from evolve.plan.by_stage import ByStage, StageNeed
-from evolve.plan.plan_result import Plan, PlanRow, gpu_name
+from evolve.plan.plan_result import Plan, PlanRow, answer, name_of
 from evolve.plan.slo import SloLimit, on_few
 from simulator.common.text import counted
-from simulator.serving.workload import mean_rate
 
 LEGEND = """\
 A row has the fewest replicas that keep the limits, averaged over arrival seeds, without a growing queue and with at
@@ -59,47 +57,6 @@ def print_plan(plan: Plan, explain: bool = False) -> None:
         more(left)
 
 
-def answer(plan: Plan) -> str:
-    """The answer in a sentence."""
-    load = _load(plan)
-    if plan.best is None:
-        limits = " and ".join(f"{limit.words} <= {figure(limit.most_ms)} ms" for limit in plan.limits)
-        return f"No deployment serves {load} of {plan.spec.model.called}{f' with {limits}' if limits else ''}."
-    best = plan.best
-    usd = f", ${best.usd_per_hour:,.2f} an hour" if best.usd_per_hour is not None else ""
-    sure = [
-        f"{n or 'more'} to be {100 * level:.0f} % sure"
-        for n, level in zip((best.gpus_80, best.gpus_95), LEVELS, strict=True)
-    ]
-    surer = f" ({', '.join(sure)})" if plan.intervals else ""
-    return (
-        f"{load} of {plan.spec.model.called} need {counted(best.gpus, gpu_name(best.hardware))}{surer}: "
-        f"{counted(best.replicas, 'replica')} of {best.weights}, {_parallel(best)}{usd}."
-    )
-
-
-def _load(plan: Plan) -> str:
-    rate = mean_rate(plan.spec.workload)
-    users = max(stage.users or 0 for stage in plan.spec.workload.stages)
-    return f"{users:,} clients" if rate is None else f"{rate_figure(rate)} requests/s"
-
-
-def _parallel(r: PlanRow) -> str:
-    """The parallelism in words: `TP 4, DP 2, EP 8`."""
-    if r.setting.decode is not None:
-        return f"{r.setting.prefill} prefill and {r.setting.decode} decode instances"
-    others = (("DP", r.data_parallel), ("EP", r.expert_parallel))
-    return ", ".join([f"TP {r.tp}", *(f"{name} {value}" for name, value in others if value > 1)])
-
-
-def _name(plan: Plan, r: PlanRow) -> str:
-    """A row of the table in few words, with the limits of a batch that vary."""
-    parts = [gpu_name(r.hardware), r.weights, _parallel(r).replace(",", "")]
-    parts += [f"seqs {r.max_num_seqs}"] if len(plan.axes.max_num_seqs) > 1 else []
-    parts += [f"tokens {r.max_num_batched_tokens}"] if len(plan.axes.max_num_batched_tokens) > 1 else []
-    return " ".join(parts)
-
-
 def _table(plan: Plan, banded: bool) -> Table:
     """The rows; `banded`: latencies have their intervals."""
     usd = plan.best is not None and plan.best.usd_per_hour is not None
@@ -113,7 +70,7 @@ def _table(plan: Plan, banded: bool) -> Table:
     ]
     rows = []
     for r in plan.rows:
-        cells: list[object] = [_name(plan, r), r.replicas, r.gpus]
+        cells: list[object] = [name_of(plan, r), r.replicas, r.gpus]
         cells += [r.usd_per_hour, r.usd_per_million_output_tokens] if usd else []
         cells += [_latency(r, limit, banded) for limit in plan.limits]
         cells += [r.headroom_pct] if plan.limits else []
