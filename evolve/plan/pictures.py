@@ -35,7 +35,10 @@ from simulator.serving.workload import (
 LOADS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)  # of the asked load
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one replica
 COSTS = tuple(i / 10 for i in range(1, 21))  # of the asked load
-COMPARED = 4  # deployments of a picture
+COMPARED, DEAREST = (
+    4,
+    3.0,
+)  # deployments of a picture, and the cost over that of the first from which on they are left out
 ALIKE = 0.1  # difference of mean lengths, as a share, up to which a measured run is on a curve
 
 
@@ -64,7 +67,7 @@ class CostCurve:
     """What a deployment costs under a load, at COSTS of the asked one: dollars per hour, or GPUs without prices."""
 
     deployment: str
-    cost: tuple[float | None, ...]
+    cost: tuple[float, ...]
 
 
 @record_class
@@ -94,7 +97,9 @@ def pictures_of(title: str, found: Sequence[tuple[str, Replicas, int]], prices: 
     name, first, enough = found[0]
     load, limits = first.load, first.question.limits
     asked = float(users_of(load)) if load.closed else mean_rate(load) or 0.0
-    compared = found[:COMPARED]
+    dollars = [count * _each(replicas, prices) for _, replicas, count in found]
+    near = [one for one, usd in zip(found, dollars, strict=True) if usd <= DEAREST * dollars[0]]
+    compared = near[:COMPARED]
     return Pictures(
         title=title,
         unit="clients" if load.closed else "requests/s",
@@ -176,12 +181,16 @@ def _alike(e: Experiment) -> list[Experiment]:
     ]
 
 
-def _cost(replicas: Replicas, enough: int, prices: Mapping[str, float]) -> tuple[float | None, ...]:
+def _cost(replicas: Replicas, enough: int, prices: Mapping[str, float]) -> tuple[float, ...]:
     """The cost at COSTS of the asked load: of the fewest replicas, each with at most the share that it holds."""
-    s = replicas.deployment.setting
-    each = s.gpus * prices.get(s.hardware, 1.0)
-    most = held(replicas, enough)
+    each, most = _each(replicas, prices), held(replicas, enough)
     return tuple(each * ceil(factor * most * (1.0 - 1e-9)) for factor in COSTS)
+
+
+def _each(replicas: Replicas, prices: Mapping[str, float]) -> float:
+    """The cost of one replica: dollars per hour, or GPUs without prices."""
+    s = replicas.deployment.setting
+    return s.gpus * prices.get(s.hardware, 1.0)
 
 
 def held(replicas: Replicas, enough: int) -> float:
