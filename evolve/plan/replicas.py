@@ -12,7 +12,7 @@ from evolve.plan.by_stage import ByStage, StageRun, by_stage
 from evolve.plan.deployment import Deployment, Question
 from evolve.plan.slo import few_requests
 from evolve.plan.sweep_figures import figures_of
-from evolve.plan.sweep_result import SweepFigures
+from evolve.plan.sweep_result import MOST_TIMES, SweepFigures
 from evolve.plan.warnings import hurried, too_late
 from simulator.clock.replay import Replay
 from simulator.common.errors import InputError
