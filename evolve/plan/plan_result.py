@@ -16,7 +16,7 @@ from evolve.plan.deployment import Deployment
 from evolve.plan.pictures import Pictures
 from evolve.plan.prediction_rows import bands, figures_of, interval_bounds
 from evolve.plan.slo import SloLimit
-from evolve.plan.sweep_result import SweepFigures
+from evolve.plan.sweep_result import MOST_TIMES, SweepFigures
 from evolve.plan.vllm import serve
 from simulator.common.json import JsonObject
 from simulator.common.records import to_json
@@ -247,15 +247,22 @@ def answer(plan: Plan) -> str:
         return f"No deployment serves {load} of {plan.spec.model.called}{f' with {limits}' if limits else ''}."
     best = plan.best
     usd = f", ${best.usd_per_hour:,.2f} an hour" if best.usd_per_hour is not None else ""
-    sure = [
-        f"{n or 'more'} to be {100 * level:.0f} % sure"
-        for n, level in zip((best.gpus_80, best.gpus_95), LEVELS, strict=True)
-    ]
-    surer = f" ({', '.join(sure)})" if plan.intervals else ""
+    surer = f" ({_sure(best)})" if plan.intervals else ""
     return (
         f"{load} of {plan.spec.model.called} need {counted(best.gpus, gpu_name(best.hardware))}{surer}: "
         f"{counted(best.replicas, 'replica')} of {best.weights}, {_parallel(best)}{usd}."
     )
+
+
+def _sure(best: PlanRow) -> str:
+    """How many GPUs it takes to be sure of the first row: `16 to be 80 % sure, 20 for 95 %`."""
+    low, high = (f"{100 * level:.0f} %" for level in LEVELS)
+    if best.gpus_80 is None:
+        return f"the {low} interval exceeds a limit even with {MOST_TIMES} times as many"
+    if best.gpus_95 == best.gpus_80:
+        return f"{best.gpus_80} to be {low} and {high} sure"
+    more = f", {best.gpus_95} for {high}" if best.gpus_95 else f"; no number is {high} sure"
+    return f"{best.gpus_80} to be {low} sure{more}"
 
 
 def _load(plan: Plan) -> str:

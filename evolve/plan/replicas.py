@@ -12,7 +12,7 @@ from evolve.plan.by_stage import ByStage, StageRun, by_stage
 from evolve.plan.deployment import Deployment, Question
 from evolve.plan.slo import few_requests
 from evolve.plan.sweep_figures import figures_of
-from evolve.plan.sweep_result import MOST_TIMES, SweepFigures
+from evolve.plan.sweep_result import IDLE, MOST_TIMES, SweepFigures
 from evolve.plan.warnings import hurried, too_late
 from simulator.clock.replay import Replay
 from simulator.common.errors import InputError
@@ -28,9 +28,7 @@ from simulator.serving.workload import (
     share_of,
 )
 
-IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
 FIRST_RPS, FIRST_USERS = 16.0, 32  # of the replica that is tried first: far above what it serves, replays are long
-MOST_TIMES = 4  # the replicas for being sure, at most, over those that are predicted to be enough
 
 
 def users_of(workload: Workload) -> int:
