@@ -13,7 +13,14 @@ from evaluator.metrics import WAITING
 from evolve.output.progress import Line
 from evolve.plan.axes import ENGINE, Axes, Setting
 from evolve.plan.by_stage import ByStage
-from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants, widened
+from evolve.plan.prediction_intervals import (
+    class_of,
+    not_calibrated,
+    prediction_intervals,
+    too_narrow,
+    unsure_constants,
+    widened,
+)
 from evolve.plan.replicas import fewest_replicas
 from evolve.plan.slo import SloLimit, few_requests
 from evolve.plan.sweep_figures import figures_of
@@ -104,7 +111,7 @@ class _Deployment:
         e = self.under(question, row.setting, self.built.id)
         [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
-        by_figure = scales(trust.residuals(which, e.workload.closed))
+        by_figure = scales(trust.residuals(which, e.workload.closed), e.workload.closed)
         wide = widened(record, e, question.program, f.prediction, doubt)
         intervals = prediction_intervals(f.prediction, wide, by_figure)
         if not intervals:
@@ -113,9 +120,10 @@ class _Deployment:
         # where requests wait long without a queue that grows, the ensemble says nothing of one either
         calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
         limited = [limit for limit in question.limits if limit.figure in intervals]
-        tops = [(intervals[limit.figure][level][1], limit.most_ms) for limit in limited]
+        tops = [(intervals[limit.figure].at[level][1], limit.most_ms) for limit in limited]
         within = all(top_ms <= most_ms for top_ms, most_ms in tops) and f.seeds_holding >= level * f.seeds
         narrow = too_narrow(trust, record, e, f.prediction, which)
+        narrow += not_calibrated(intervals, [limit.figure for limit in limited])
         if "e2e" in intervals:
             narrow += unsure_constants(question.program, record, e, question.seeds[0], by_figure["e2e"], doubt)
         return replace(row, figures=replace(f, likely=within and calm and not f.fails, narrow=tuple(narrow)))

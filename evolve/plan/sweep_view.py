@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from evaluator.intervals import STATISTICS
 from evaluator.metrics import LONGER, WAITING
 from evolve.output.columns import NUMBER, Column, figures, words, wrapped
 from evolve.output.columns import columns as declared
@@ -257,10 +256,7 @@ def _capacity_legend(result: Sweep) -> str:
 
 
 def _likely_legend(result: Sweep, narrow: bool) -> str:
-    unsaid = [_words(limit.name) for limit in result.limits if limit.figure not in STATISTICS]
     likely = LIKELY + WHOLE if result.staged else LIKELY
-    if unsaid:
-        likely += f" ({', '.join(unsaid)}: as predicted, without an interval)"
     return likely + NARROW if narrow else likely
 
 
