@@ -82,11 +82,12 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
 
 
 def not_calibrated(intervals: Intervals, names: Sequence[str]) -> list[str]:
-    """A line if some of these figures have intervals that no held-out run of their kind has tested."""
-    guessed = [name.replace("_", " ") for name in names if name in intervals and not intervals[name].calibrated]
-    if not guessed:
-        return []
-    return [f"not calibrated: held-out runs of its kind have too few measured {listed(guessed, len(guessed))}"]
+    """A line for each of these figures whose interval is not calibrated."""
+    return [
+        f"the interval of {name.replace('_', ' ')} is not calibrated: too few held-out runs of such loads measured it"
+        for name in names
+        if name in intervals and not intervals[name].calibrated
+    ]
 
 
 def errors_of_constants(program: Program, record: Record, traffic: Traffic) -> list[ConstantError]:
