@@ -32,8 +32,8 @@ class JudgedFigure:
 class Coverage:
     """The coverage of the intervals of one figure on held-out runs, and their median widths in percent.
 
-    effective_runs: as many independent runs say as much, see `effective`. between_80, between_95: 95 % binomial
-    intervals of the coverage, of so many runs.
+    effective_runs: as many independent runs say as much, see `effective`; of fewer than LEAST_FOLDS folds, each is one.
+    between_80, between_95: 95 % binomial intervals of the coverage, of so many runs.
     """
 
     runs: int
@@ -51,7 +51,7 @@ class Coverage:
         groups: dict[str, list[float]] = {}
         for row in rows:
             groups.setdefault(row.fold, []).append(row.log_ratio / row.half_widths[0] if row.half_widths[0] else 0.0)
-        number = effective(list(groups.values()))
+        number = effective(list(groups.values())) if len(groups) >= LEAST_FOLDS else float(len(groups))
         covered = np.mean([row.covered for row in rows], axis=0).tolist()
         widths = 200.0 * np.sinh(np.median([row.half_widths for row in rows], axis=0))
         between = [binomial_interval(share, number) for share in covered]

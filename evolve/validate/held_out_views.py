@@ -40,15 +40,16 @@ COVERAGE = (
     figures("d", "runs", "folds"),
     figures(".1f", "effective"),
     figures("", "80 % cover", "95 % cover", "widths, %"),
-    words("coverage"),
+    words("verdict"),
 )
-COVERAGE_LEGEND = """\
-Intervals: each held-out run is judged by the residuals of other folds and other runs. Runs of a fold err together, so
-that all say as much as `effective` independent ones. In brackets: the 95 % binomial interval of the coverage, of so
-many runs. coverage: whether it holds, or what a binomial test at 5 % rejects it as; in brackets, as if all runs were
-independent. inside, outside: of the ranges of the fold's fitted runs; saturated: never fitted runs in which a queue
-grows; closed load: of a fixed concurrency. widths: of the 80 and 95 % intervals, in percent of the prediction
-(docs/search.md)."""
+COVERAGE_LEGEND = (
+    "Coverage: each held-out run is judged by the residuals of other folds and other runs. Runs of a fold err "
+    "together, so that all say as much as `effective` independent ones. In brackets: the 95 % binomial interval, "
+    "of so many runs. verdict: whether the coverage holds, or what a binomial test at 5 % rejects it as; in "
+    "brackets, as if all runs were independent. inside, outside: of the ranges of the fold's fitted runs; "
+    "saturated: never fitted runs in which a queue grows; closed load: of a fixed concurrency. widths: of the 80 "
+    "and 95 % intervals, in percent of the prediction (docs/search.md)."
+)
 VALIDATION_LEGEND = f"""\
 Errors in percent, (predicted - observed)/observed, mean of arrival seeds 1 to 3; later: of the stages after the first,
 where cold starts are over (average of their figures). Invariants: INV-M-1 to 5, the gates. over: held-out
