@@ -195,7 +195,7 @@ def drift(source: Source, experiments: Sequence[Experiment]) -> Drift:
 def _outside(record: Record, trust: Trust, e: Experiment, p: Prediction, doubt: Disagreement) -> dict[str, float]:
     """log(observed / predicted) in percent of the means outside the intervals of `evolve predict`, by latency."""
     residuals = trust.residuals(class_of(trust, record, e, p, doubt), e.workload.closed)
-    intervals = prediction_intervals(p, doubt, scales(residuals))
+    intervals = prediction_intervals(p, doubt, scales(residuals, e.workload.closed))
     beyond = outside_intervals(e.observed.summary if e.observed else None, intervals)
     ours = {name: figure_of(p.predicted.summary, name) or math.nan for name in intervals}
     return {name: 100.0 * math.log(mean / ours[name]) for name, mean, *_ in beyond}

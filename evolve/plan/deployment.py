@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from evaluator.intervals import LEVELS, disagreements, scales
 from evaluator.metrics import WAITING
 from evolve.plan.axes import ENGINE, Axes, Setting
-from evolve.plan.prediction_intervals import class_of, prediction_intervals, too_narrow, unsure_constants, widened
+from evolve.plan.prediction_intervals import (
+    class_of,
+    not_calibrated,
+    prediction_intervals,
+    too_narrow,
+    unsure_constants,
+    widened,
+)
 from evolve.plan.slo import SloLimit
 from evolve.plan.sweep_figures import figures_of
 from evolve.plan.sweep_result import SweepFigures
@@ -80,7 +87,7 @@ class Deployment:
             return f
         [doubt] = disagreements(question.program, question.ensemble, [e], question.seeds[0])
         which = class_of(trust, record, e, f.prediction, doubt)
-        by_figure = scales(trust.residuals(which, e.workload.closed))
+        by_figure = scales(trust.residuals(which, e.workload.closed), e.workload.closed)
         wide = widened(record, e, question.program, f.prediction, doubt)
         intervals = prediction_intervals(f.prediction, wide, by_figure)
         if not intervals:
@@ -90,11 +97,12 @@ class Deployment:
         def holds(level: float) -> bool:
             # where requests wait long without a queue that grows, the ensemble says nothing of one either
             calm = doubt.saturated <= 1.0 - level or f.waiting_share > WAITING
-            tops = [(intervals[limit.figure][level][1], limit.most_ms) for limit in limited]
+            tops = [(intervals[limit.figure].at[level][1], limit.most_ms) for limit in limited]
             within = all(top_ms <= most_ms for top_ms, most_ms in tops) and f.seeds_holding >= level * f.seeds
             return within and calm and not f.fails
 
         narrow = too_narrow(trust, record, e, f.prediction, which)
+        narrow += not_calibrated(intervals, [limit.figure for limit in limited])
         if "e2e" in intervals:
             narrow += unsure_constants(question.program, record, e, question.seeds[0], by_figure["e2e"], doubt)
         likely, likely_95 = map(holds, LEVELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 
-from evaluator.intervals import STATISTICS, Disagreement, Interval
+from evaluator.intervals import STATISTICS, Bands, Disagreement
 from evaluator.metrics import LATENCIES, error_pct, mean_abs
 from evaluator.requests import Singles
 from evaluator.score import MEANS
@@ -20,7 +20,7 @@ from simulator.language.key import key
 from simulator.language.unparse import unparse
 from simulator.serving.observations import QUANTITIES, Components, Observation
 
-Intervals = Mapping[str, Mapping[float, Interval]]  # by figure of STATISTICS and level, in ms
+Intervals = Mapping[str, Bands]  # by figure of STATISTICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class ObservedErrors:
     predicted: Observation | None
     observed: Observation | None
     intervals: Intervals = field(default_factory=dict)
+
+    @property
+    def not_calibrated(self) -> tuple[str, ...]:
+        """The figures whose intervals are not calibrated."""
+        return tuple(name for name, bands in self.intervals.items() if not bands.calibrated)
 
     @property
     def error_pct(self) -> dict[str, dict[str, float | None]] | None:
@@ -58,7 +63,7 @@ def _observation(o: Observation | None, intervals: Intervals | None = None) -> J
     values: JsonObject = {name: {q: getattr(getattr(o, name), q) for q in QUANTITIES} for name in LATENCIES}
     for figure, bands in (intervals or {}).items():
         latency, statistic = STATISTICS[figure]
-        values[latency] |= {f"{statistic}_{100 * level:.0f}": list(band) for level, band in bands.items()}
+        values[latency] |= {f"{statistic}_{100 * level:.0f}": list(band) for level, band in bands.at.items()}
     return values | {"completed": o.completed, "failed": o.failed}
 
 
@@ -121,6 +126,7 @@ class Forecast:
             "fitted_before": self.fitted_by_predecessor,
             **self.summary.to_json(),
             "intervals_of": self.residual_class,
+            "not_calibrated": list(self.summary.not_calibrated),
             "saturated": self.doubt.saturated if self.doubt else None,
             "depends_on": [
                 {"term": t.term.text, "method": t.term.method, "share_pct": 100.0 * t.share} for t in self.depends_on

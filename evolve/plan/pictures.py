@@ -123,7 +123,7 @@ def _latency(replicas: Replicas, enough: int, asked: float, factor: float) -> Lo
         f = d.judged(question, e, d.figures(question, e))
     except InputError:
         return LoadPoint(load, {limit.name: None for limit in question.limits}, {}, {})
-    bands = {x.name: f.intervals[x.figure][LEVELS[0]] for x in question.limits if x.figure in f.intervals}
+    bands = {x.name: f.intervals[x.figure].at[LEVELS[0]] for x in question.limits if x.figure in f.intervals}
     values = {limit.name: limit.of(f.run) for limit in question.limits}
     low, high = ({name: band[end] for name, band in bands.items()} for end in (0, 1))
     return LoadPoint(float(load), values, low, high)

@@ -232,8 +232,11 @@ def _row_json(row: PlanRow) -> JsonObject:
     run = row.figures.run
     values |= {name: asdict(getattr(run, name)) if run else None for name in LATENCIES}
     values["intervals_ms"] = {
-        figure: {f"{100 * level:.0f}": list(band) for level, band in levels.items()}
-        for figure, levels in row.figures.intervals.items()
+        figure: {
+            **{f"{100 * level:.0f}": list(band) for level, band in bands.at.items()},
+            "calibrated": bands.calibrated,
+        }
+        for figure, bands in row.figures.intervals.items()
     }
     values["warnings"] = [*row.figures.narrow, *row.figures.warnings]
     return values

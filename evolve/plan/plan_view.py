@@ -90,8 +90,11 @@ def _latency(r: PlanRow, limit: SloLimit, banded: bool) -> str:
     value = limit.of(r.figures.run)
     if value is None:
         return "-"
-    band = r.figures.intervals.get(limit.figure, {}).get(LEVELS[0]) if banded else None
-    return f"{_short(value)} ({_short(band[0])}-{_short(band[1])})" if band else _short(value)
+    bands = r.figures.intervals.get(limit.figure) if banded else None
+    if bands is None:
+        return _short(value)
+    low, high = bands.at[LEVELS[0]]
+    return f"{_short(value)} ({_short(low)}-{_short(high)}){'' if bands.calibrated else '*'}"
 
 
 def _short(ms: float) -> str:

@@ -122,7 +122,7 @@ def _with_intervals(
     if e.pools:
         return replace(forecast, warnings=(*forecast.warnings, "no interval: no run of separate pools was measured"))
     which = class_of(trust, record, e, prediction, doubt)
-    by_figure = scales(trust.residuals(which, e.workload.closed))
+    by_figure = scales(trust.residuals(which, e.workload.closed), e.workload.closed)
     wide = widened(record, e, source.complete, prediction, doubt)
     intervals = prediction_intervals(prediction, wide, by_figure)
     lines = list(forecast.warnings)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 
-from evaluator.intervals import LEVELS
+from evaluator.intervals import LEVELS, Bands
 from evaluator.metrics import LATENCIES, present
 from evaluator.sensitivity import CONSTANT, DISAGREEMENT, HELD_OUT, PACE, Origin, TermShare
 from evolve.output.columns import Column, figures, integers, words, wrapped
@@ -36,9 +36,11 @@ USES = {
 }
 ERROR_LEGEND = "error: (predicted - observed)/observed of the mean, in percent; a positive one was predicted too long"
 INTERVALS = {"e2e": "E2E mean", "e2e_p99": "E2E p99", "ttft": "TTFT mean", "ttft_p99": "TTFT p99", "itl": "ITL mean"}
+GUESSED = " (*: not calibrated)"
 INTERVALS_LEGEND = """\
-80 % intervals of a new measurement (--json also has 95 % and p90): from the errors on held-out runs, wider where
-programs that fit equally well disagree"""
+80 % intervals of a new measurement (--json has those of every figure, and 95 %): from the errors on held-out runs,
+wider where programs that fit equally well disagree; *: too few of these runs measured the figure, so the interval is
+that of the nearest one, twice as wide"""
 CLASSES = {
     INSIDE: "inside, within the ranges of the fitted runs",
     OUTSIDE: "outside, beyond the ranges of the fitted runs (always after a fit on own runs)",
@@ -207,10 +209,17 @@ def _intervals_table(experiments: Sequence[Forecast]) -> Table:
     columns = [words("experiment", "by"), figures("", *INTERVALS.values()), figures(".0f", "queues, %")]
     rows = []
     for e in experiments:
-        intervals = (e.summary.intervals.get(name) for name in INTERVALS)
-        cells = (b and " to ".join(_three_digits(x) for x in b[LEVELS[0]]) for b in intervals)
+        cells = [_interval(e.summary.intervals.get(name)) for name in INTERVALS]
         rows.append([e.id, e.residual_class, *cells, 100.0 * e.doubt.saturated if e.doubt else None])
-    return Table.of("80 % intervals in ms", columns, rows)
+    guessed = any(name in INTERVALS for e in experiments for name in e.summary.not_calibrated)
+    return Table.of(f"80 % intervals in ms{GUESSED if guessed else ''}", columns, rows)
+
+
+def _interval(bands: Bands | None) -> str | None:
+    if bands is None:
+        return None
+    low, high = map(_three_digits, bands.at[LEVELS[0]])
+    return f"{low} to {high}{'' if bands.calibrated else ' *'}"
 
 
 def _three_digits(ms: float) -> str:

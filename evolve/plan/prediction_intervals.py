@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from evaluator.intervals import LEVELS, Disagreement, Scale, figure_of, interval
+from evaluator.intervals import Disagreement, Scale, bands, figure_of
 from evaluator.provenance import kernel_doubt, unseen
 from evaluator.score import Prediction
 from evaluator.sensitivity import CONSTANT, ConstantError, Origin, Traffic, constant_errors, origins, traffic_of
@@ -17,13 +17,11 @@ from evolve.run.beyond import factors, outside
 from evolve.run.ranges import weights
 from evolve.run.records import Record
 from evolve.run.trust import SATURATED, Trust
-from simulator.common.text import counted, listed
+from simulator.common.text import listed
 from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.serving.experiment import Experiment
 from simulator.serving.facts import has_latent_attention
-
-FEW = 10  # held-out runs below which quantiles of their errors mean little
 
 
 def class_of(trust: Trust, record: Record, e: Experiment, prediction: Prediction, doubt: Disagreement) -> str:
@@ -62,12 +60,12 @@ def unlike(record: Record, e: Experiment, prediction: Prediction) -> list[str]:
 
 
 def prediction_intervals(prediction: Prediction, doubt: Disagreement, scales: Mapping[str, Scale]) -> Intervals:
-    """The intervals of every figure that has a scale, in ms; none if no request completes."""
+    """The intervals of every figure that an SLO can name (STATISTICS), in ms; of those that no request has, none."""
     run, intervals = prediction.predicted.summary, {}
     for name, scale in scales.items():
         value, spread = figure_of(run, name), doubt.spread[name]
         if value is not None and spread is not None:
-            intervals[name] = {level: interval(value, spread, scale, level) for level in LEVELS}
+            intervals[name] = bands(value, spread, scale)
     return intervals
 
 
@@ -80,10 +78,16 @@ def too_narrow(trust: Trust, record: Record, e: Experiment, prediction: Predicti
     far = trust.too_far(factors(record.all_ranges, e, prediction))
     if which == SATURATED:  # its errors are those of runs with a queue
         far.pop("requests_in_flight", None)
-    lines += farther_than_held_out(far)
-    if (count := len(trust.residuals(which, e.workload.closed))) < FEW:
-        lines.append(f"only {counted(count, 'held-out run')} were of its kind, so the intervals may be too narrow")
-    return lines
+    return [*lines, *farther_than_held_out(far)]
+
+
+def not_calibrated(intervals: Intervals, names: Sequence[str]) -> list[str]:
+    """A line for each of these figures whose interval is not calibrated."""
+    return [
+        f"the interval of {name.replace('_', ' ')} is not calibrated: too few held-out runs of such loads measured it"
+        for name in names
+        if name in intervals and not intervals[name].calibrated
+    ]
 
 
 def errors_of_constants(program: Program, record: Record, traffic: Traffic) -> list[ConstantError]:

@@ -104,6 +104,9 @@ PREDICTIONS = (
     *_figures(),
     *bands(),
     text("intervals_of", "the held-out runs whose errors make the intervals: inside, outside or saturated"),
+    several(
+        "not_calibrated", "figures that too few of these measured, so that their intervals are of the nearest ones"
+    ),
     number("saturated_share", "share of near-optimal programs under which over 5 % of the E2E is spent in the queue"),
     *(
         number(f"{part}_ms", f"predicted part of the mean E2E: {PREDICTED_PARTS[part]}")
@@ -151,6 +154,7 @@ def prediction_row(f: Forecast) -> dict[str, object]:
         **_comparison(f.summary),
         **interval_bounds(f.summary.intervals),
         "intervals_of": f.residual_class,
+        "not_calibrated": f.summary.not_calibrated,
         "saturated_share": f.doubt.saturated if f.doubt else None,
         **{f"{part}_ms": value for part, value in f.components.items()},
         **({f"observed_{part}_ms": getattr(parts, part) for part in OBSERVED_PARTS} if parts else {}),
@@ -184,9 +188,9 @@ def figures_of(o: Observation | None, prefix: str = "") -> dict[str, object]:
 def interval_bounds(intervals: Intervals) -> dict[str, object]:
     """The columns of `bands`."""
     row: dict[str, object] = {}
-    for figure, levels in intervals.items():
+    for figure, of_figure in intervals.items():
         latency, q = STATISTICS[figure]
-        for level, (low, high) in levels.items():
+        for level, (low, high) in of_figure.at.items():
             name = f"{latency.removesuffix('_ms')}_{q}_{100 * level:.0f}"
             row |= {f"{name}_low_ms": low, f"{name}_high_ms": high}
     return row

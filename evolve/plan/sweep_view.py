@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from evaluator.intervals import STATISTICS
 from evaluator.metrics import LONGER, WAITING
 from evolve.output.columns import NUMBER, Column, figures, words, wrapped
 from evolve.output.columns import columns as declared
@@ -167,16 +166,14 @@ def _capacity_legend(result: Sweep) -> str:
     texts = [CAPACITY if result.axes.load == "rate" else CLOSED]
     knees = [block.knee for block in result.blocks if block.knee]
     texts.append(BY_SEED if all(knee.drawn for knee in knees) else BY_SEED + RECORDED)
-    texts.append(_likely_legend(result, any(knee.narrow for knee in knees)) if result.intervals else NO_LIKELY)
+    texts.append(_likely_legend(any(knee.narrow for knee in knees)) if result.intervals else NO_LIKELY)
     if not result.limits:
         texts.append(NO_LIMITS)
     return "".join(f"{text}. " for text in texts).strip()
 
 
-def _likely_legend(result: Sweep, narrow: bool) -> str:
-    unsaid = [limit.words for limit in result.limits if limit.figure not in STATISTICS]
-    likely = LIKELY + (f" ({', '.join(unsaid)}: as predicted, without an interval)" if unsaid else "")
-    return likely + NARROW if narrow else likely
+def _likely_legend(narrow: bool) -> str:
+    return LIKELY + NARROW if narrow else LIKELY
 
 
 def _slo(limits: Sequence[SloLimit]) -> str:

@@ -199,8 +199,9 @@ def hurried(experiment: Experiment, own: Experiment) -> list[str]:
 
 
 def outside_intervals(observed: Observation | None, intervals: Intervals) -> list[tuple[str, float, float, float]]:
-    """The latencies whose observed mean lies outside the widest interval: (name, mean, low, high) in ms."""
-    means = ((name, figure_of(observed, name), *intervals[name][LEVELS[-1]]) for name in MEANS if name in intervals)
+    """The latencies whose observed mean lies outside the widest calibrated interval: (name, mean, low, high) in ms."""
+    known = [name for name in MEANS if name in intervals and intervals[name].calibrated]
+    means = ((name, figure_of(observed, name), *intervals[name].at[LEVELS[-1]]) for name in known)
     return [(name, mean, low, high) for name, mean, low, high in means if mean is not None and not low <= mean <= high]
 
 

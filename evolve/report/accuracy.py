@@ -16,7 +16,7 @@ from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dim
 from evolve.report.evidence import Evidence, of_means
 from evolve.report.held_out import HeldOutRuns, figures_of, means_of, over_the_limits
 from evolve.summary.run import median_text
-from evolve.validate.held_out_views import HELD
+from evolve.validate.held_out_views import COVERAGE, COVERAGE_LEGEND, HELD, coverage_rows
 from evolve.validate.ranks import rankings
 from simulator.common.text import counted
 
@@ -230,21 +230,9 @@ def _baselines_held_out(evidence: Evidence) -> Exhibit:
 
 
 def _intervals(evidence: Evidence) -> Exhibit:
-    trust = evidence.subject.trust
-    rows = list[list[object]]()
-    for name, of_figures in (trust.coverage() if trust else {}).items():
-        for figure, c in of_figures.items():
-            if figure in STATISTICS:
-                shares = 100 * c.covered_80, 100 * c.covered_95, c.width_80_pct, c.width_95_pct
-                rows.append([name, figure.upper().replace("_", " "), c.runs, *shares])
-    columns = [words("held-out runs", "figure"), integers("predictions")]
-    columns += [figures(".0f", "80 % cover", "95 % cover", "width of 80 %", "width of 95 %")]
-    title = "How often the intervals of `evolve predict` cover what was measured, in percent"
-    note = (
-        "Each held-out run is judged by the residuals of other folds and other runs. inside, outside: of the ranges of "
-        "what the fold fitted; saturated: a queue may grow. Widths in percent of the prediction."
-    )
-    return Exhibit.of(title, columns, rows, evidence.subject.again(NAME), note=note)
+    rows = coverage_rows(evidence.subject.trust.coverage()) if evidence.subject.trust else []
+    title = "How often the intervals of `evolve predict` cover what was measured"
+    return Exhibit.of(title, COVERAGE, rows, evidence.subject.again(NAME), note=COVERAGE_LEGEND)
 
 
 def _ranks(evidence: Evidence) -> Exhibit:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from evaluator.coverage import Coverage, JudgedFigure, judged
 from evaluator.ensemble import ensemble
-from evaluator.intervals import STATISTICS, Coverage, Disagreement, Residual, coverage
+from evaluator.intervals import LEAST_FOLDS, STATISTICS, Disagreement, Residual
 from evolve.run.beyond import TOLERANCE
 from evolve.run.folder import RunFolder, shipped_run
 from evolve.run.program import CHAMPION, Source
@@ -25,7 +26,7 @@ from simulator.language.parse import parse
 
 TRUST_FILE = "trust.json"
 CLASSES = INSIDE, OUTSIDE, SATURATED = "inside", "outside", "saturated"
-LEAST_FOLDS = 3
+LOADS = {False: "at a rate", True: "closed load"}
 REMEDY = "remove it, and validate the run or fit the program again"
 MOST = 50.0  # of a logarithm of a ratio of latencies
 
@@ -58,11 +59,12 @@ class _ResidualRow:
     log_ratio: Mapping[str, float | None] = stored(read=_figures(-MOST))
     spread: Mapping[str, float | None] = stored(read=_figures(0.0))
     closed: bool = stored(default=False, brief=True)
+    cell: str = stored(default="", brief=True)
 
 
 def _residuals(raw: Any) -> tuple[Residual, ...]:
     rows = reader_of(tuple[_ResidualRow, ...])(raw)
-    return tuple(Residual(row.fold, row.experiment, row.log_ratio, row.spread, row.closed) for row in rows)
+    return tuple(Residual(row.fold, row.experiment, row.log_ratio, row.spread, row.closed, row.cell) for row in rows)
 
 
 @record_class
@@ -99,20 +101,34 @@ class Trust:
     def residuals(self, name: str, closed: bool | None = None) -> tuple[Residual, ...]:
         """Those of the class; with `closed`, those of such loads (of a fixed concurrency or not), if it has any.
 
-        Runs of one fold err together. So those inside count too where those outside are of fewer than LEAST_FOLDS.
+        Runs of one fold err together. Where they are of fewer than LEAST_FOLDS, more count: beside those outside, those
+        inside; of saturated ones, those of the other load.
         """
         of_class: tuple[Residual, ...] = getattr(self, name)
         of_load = tuple(r for r in of_class if r.closed == closed) or of_class
-        if name == OUTSIDE and 0 < len({r.fold for r in of_load}) < LEAST_FOLDS:
+        few = 0 < len({r.fold for r in of_load}) < LEAST_FOLDS
+        if few and name == SATURATED:
+            return of_class
+        if few and name == OUTSIDE:
             return (*of_load, *(r for r in self.inside if closed is None or r.closed == closed))
         return of_load
 
     def coverage(self) -> dict[str, dict[str, Coverage]]:
-        """How intervals cover held-out runs, by class and kind of load."""
-        loads = (("", False), (" (fixed concurrency)", True))
-        groups = {f"{name}{of}": (name, closed) for name in CLASSES for of, closed in loads}
-        rows = {label: [r for r in getattr(self, name) if r.closed == c] for label, (name, c) in groups.items()}
-        return {label: coverage(own, self.residuals(*groups[label])) for label, own in rows.items() if own}
+        """How intervals cover held-out runs: by class and load, then by type of weights, GPU and load."""
+        rows: dict[str, dict[str, list[JudgedFigure]]] = {
+            f"{c}, {load}": {} for c in CLASSES for load in LOADS.values()
+        }
+        for name in CLASSES:
+            for r in getattr(self, name):
+                load, groups = LOADS[r.closed], [r.group] if r.group and name != SATURATED else []
+                for figure, row in judged(r, self.residuals(name, r.closed)).items():
+                    for group in (name, *groups):
+                        rows.setdefault(f"{group}, {load}", {}).setdefault(figure, []).append(row)
+        return {
+            label: {figure: Coverage.of(of_figure[figure]) for figure in STATISTICS if figure in of_figure}
+            for label, of_figure in rows.items()
+            if of_figure
+        }
 
     @property
     def programs(self) -> list[Program]:

@@ -91,7 +91,7 @@ class HeldOutRow:
     @property
     def residual(self) -> Residual:
         fold, ratios = f"{self.kind}{BETWEEN}{self.fold}", log_ratios(self.errors)
-        return Residual(fold, self.experiment, ratios, self.spread, self.closed)
+        return Residual(fold, self.experiment, ratios, self.spread, self.closed, self.cell)
 
     def to_json(self) -> JsonObject:
         names = (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from evaluator.intervals import STATISTICS
+from collections.abc import Mapping, Sequence
+
+from evaluator.coverage import Coverage
+from evaluator.intervals import Interval
 from evaluator.score import MEANS
 from evolve import __version__
 from evolve.output.columns import figures, integers, words
@@ -31,7 +34,23 @@ HELD = {
     "files": "leave one experiments file out",
     "stages": "last load stage held out",
 }
-VALIDATION_LEGEND = """\
+PERCENTILES = ("e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99")
+COVERAGE = (
+    words("held-out runs", "figure"),
+    figures("d", "runs", "folds"),
+    figures(".1f", "effective"),
+    figures("", "80 % cover", "95 % cover", "widths, %"),
+    words("verdict"),
+)
+COVERAGE_LEGEND = (
+    "Coverage: each held-out run is judged by the residuals of other folds and other runs. Runs of a fold err "
+    "together, so that all say as much as `effective` independent ones. In brackets: the 95 % binomial interval, "
+    "of so many runs. verdict: whether the coverage holds, or what a binomial test at 5 % rejects it as; in "
+    "brackets, as if all runs were independent. inside, outside: of the ranges of the fold's fitted runs; "
+    "saturated: never fitted runs in which a queue grows; closed load: of a fixed concurrency. widths: of the 80 "
+    "and 95 % intervals, in percent of the prediction (docs/search.md)."
+)
+VALIDATION_LEGEND = f"""\
 Errors in percent, (predicted - observed)/observed, mean of arrival seeds 1 to 3; later: of the stages after the first,
 where cold starts are over (average of their figures). Invariants: INV-M-1 to 5, the gates. over: held-out
 experiments; 95 %: bootstrap interval of the mean absolute E2E error, experiments or whole models resampled; median: of
@@ -40,8 +59,8 @@ it must predict every held-out experiment; p: Wilcoxon signed-rank test of paire
 experiments taken as independent.
 Seed programs, fields and bounds are the same in every fold: their author had seen some of these measurements.
 Kendall's tau is 1 for runs in the same order; program champion: those of the folds. Spearman's correlation is 0 where
-the selection score selects by chance. Intervals: widths in percent of the prediction; inside, outside: of the ranges
-of the fold's fitted runs; saturated: never fitted runs in which a queue grows; see docs/search.md."""
+the selection score selects by chance.
+{COVERAGE_LEGEND}"""
 
 
 def print_validation(validation: Validation, explain: bool = False) -> None:
@@ -65,7 +84,7 @@ def print_validation(validation: Validation, explain: bool = False) -> None:
         title = f"Spearman's correlation of selection score and held-out mean error, up to {BEST} programs of a fold"
         show(selection_table(validation, title))
     if any(validation.intervals.values()):
-        show(intervals_table(validation, "Prediction intervals of held-out runs, each by the residuals of the others"))
+        show(Table.of("Coverage of prediction intervals", COVERAGE, coverage_rows(validation.intervals)))
     if explain:
         terms = "held out", "limits", "bias", "baseline", "mean error", "worst-3 E2E", "group-out", "Pareto front"
         legend(*terms, "selection score", also=VALIDATION_LEGEND)
@@ -106,20 +125,19 @@ def _tau(ranking: Ranking | None) -> str:
     return "-" if ranking is None or ranking.tau is None else f"{ranking.tau:.2f} ({len(ranking.inversions)})"
 
 
-def intervals_table(validation: Validation, title: str) -> Table:
-    """How often the intervals of each figure cover what was observed, and how wide they are."""
-    columns = [
-        words("run", "figure"),
-        figures("d", "over"),
-        figures(lambda share: f"{100.0 * share:.0f} %", "80 % cover", "95 % cover"),
-        figures(lambda pct: f"{pct:.0f} %", "width of 80 %", "width of 95 %"),
-    ]
-    rows = [
-        (run, _latency(name), c.runs, c.covered_80, c.covered_95, c.width_80_pct, c.width_95_pct)
-        for run, of_figures in validation.intervals.items()
-        for name, c in of_figures.items()
-    ]
-    return Table.of(title, columns, rows)
+def coverage_rows(intervals: Mapping[str, Mapping[str, Coverage]]) -> list[Sequence[object]]:
+    """Rows of COVERAGE: how often the intervals of each figure cover what was observed, and how wide they are."""
+
+    def share(covered: float, between: Interval) -> str:
+        return f"{100 * covered:.0f} % ({100 * between[0]:.0f}-{100 * between[1]:.0f})"
+
+    rows = list[Sequence[object]]()
+    for name, of_figures in intervals.items():
+        for figure, c in of_figures.items():
+            covered = share(c.covered_80, c.between_80), share(c.covered_95, c.between_95)
+            widths = f"{c.width_80_pct:.0f}, {c.width_95_pct:.0f}"
+            rows.append([name, _latency(figure), c.runs, c.folds, c.effective_runs, *covered, widths, c.verdict])
+    return [*rows, ["all", "others", *[None] * 6, "not calibrated"]] if rows else []
 
 
 def call_note(validation: Validation) -> str:
@@ -138,7 +156,7 @@ def _how(validation: Validation) -> str:
 def rows_table(validation: Validation, kind: str, title: str) -> Table:
     """A row for each held-out experiment, in a section per fold."""
     against = validation.summary[kind].against
-    others = ["e2e_p90", "e2e_p99", "ttft_p90", "ttft_p99"]
+    others = list(PERCENTILES)
     if kind != "stages":
         others += [name + LATER for name in ("e2e", "e2e_p99", "ttft", "ttft_p99")]
     columns = [words("experiment"), figures("+.1f", *map(_latency, MEANS)), words("limits")]
@@ -192,7 +210,7 @@ def _fold_cells(result: FoldResult) -> list[object]:
 
 def summary_table(validation: Validation, title: str) -> Table:
     """A row for each kind of fold, and one for the run's champion in sample."""
-    others = [name for name in STATISTICS if name != "e2e"]
+    others = [*MEANS[1:], *PERCENTILES]
     columns = [words("held out"), figures("d", "over"), figures(".2f", "E2E"), figures("", "95 %", "by model")]
     columns += [figures(".2f", "median"), figures("+.1f", "bias", "worst"), figures(".1f", *map(_latency, others))]
     columns += [words("against"), figures(".2f", "E2E"), figures("", "better in"), figures(".2g", "p")]

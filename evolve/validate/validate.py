@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from archive.elite import Elite
+from evaluator.cells import cell_of
 from evaluator.intervals import Residual, disagreements
 from evaluator.score import SCORE_SEEDS
 from evolve.output.files import write_json
@@ -219,7 +220,11 @@ def _saturated(champion: str, ensemble: Sequence[str], others: Sequence[Experime
     program, held = parse(champion), [e for e in others if e.observed]
     doubts = disagreements(program, [parse(text) for text in ensemble], held, SCORE_SEEDS[0])
     of_runs = zip(held, held_out.held_out_errors(program, held, False), doubts, strict=True)
-    return tuple(Residual(e.id, e.id, log_ratios(row.errors), d.spread) for e, row, d in of_runs if d.saturated > 0.0)
+    return tuple(
+        Residual(e.id, e.id, log_ratios(row.errors), d.spread, e.workload.closed, cell_of(e))
+        for e, row, d in of_runs
+        if d.saturated > 0.0
+    )
 
 
 def _never_fitted(report: RunReport, others: Sequence[Experiment]) -> list[held_out.Unfitted]:

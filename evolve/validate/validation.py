@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluator.intervals import Coverage
+from evaluator.coverage import Coverage
 from evaluator.score import MEANS, SCORE_SEEDS
 from evolve import __version__
 from evolve.run.validations import FORMS, REFITTED, SOURCES

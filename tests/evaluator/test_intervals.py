@@ -1,11 +1,10 @@
-"""Intervals: quantiles and scales by hand, coverage of residuals of a known distribution, and disagreement."""
+"""Intervals: scales by hand, figures that were not measured, and disagreement."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from laws import law
 
@@ -14,7 +13,7 @@ from evaluator.intervals import (
     STATISTICS,
     Residual,
     Scale,
-    coverage,
+    bands,
     disagreements,
     figure_of,
     interval,
@@ -24,6 +23,7 @@ from evaluator.intervals import (
 )
 from evaluator.metrics import WAITING
 from evaluator.score import predictions, score_set
+from evolve.plan.slo import NAMES, SloLimit
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.engine import Engine
 from simulator.serving.known import facts_of
@@ -39,46 +39,57 @@ def residual(log_ratio: float, spread: float, fold: str = "f", experiment: str =
     return Residual(fold, experiment, nothing | {"e2e": log_ratio}, nothing | {"e2e": spread})
 
 
-def test_a_level_is_a_quantile_with_room_for_the_new_run() -> None:
-    scale = Scale(tuple(float(q) for q in range(1, 20)), 0.03)  # 19 quotients: 1 to 19
-    assert scale.half_width(0.0, 0.8) == pytest.approx(16 * 0.03)  # the ceil(20 x 0.8)-th
-    assert scale.half_width(0.0, 0.95) == pytest.approx(19 * 0.03)  # the ceil(20 x 0.95)-th
-    assert scale.half_width(0.04, 0.8) == pytest.approx(16 * 0.05)  # 3, 4, 5
-    few = Scale((1.0, 2.0, 3.0), 0.03)
-    assert few.half_width(0.0, 0.95) == few.half_width(0.0, 0.8) == pytest.approx(3 * 0.03)
+def test_a_level_is_a_quantile_of_students_t() -> None:
+    """1.372 and 2.228 are those of ten degrees of freedom in every table of t, two-sided."""
+    scale = Scale(0.03, 2.0, 10)
+    assert scale.half_width(0.0, 0.8) == pytest.approx(1.372 * 2.0 * 0.03, rel=1e-3)
+    assert scale.half_width(0.04, 0.95) == pytest.approx(2.228 * 2.0 * 0.05, rel=1e-3)  # 3, 4, 5
+    assert scale.deviation(0.04) == pytest.approx(0.1)
 
 
-def test_the_scale_is_the_median_residual_and_the_spread() -> None:
-    found = scales([residual(-0.04, 0.03), residual(0.04, 0.0), residual(0.1, 0.03), residual(math.nan, 0.0)][:3])
-    assert list(found) == ["e2e"] and found["e2e"].floor == pytest.approx(0.04)
-    assert found["e2e"].quotients == pytest.approx((0.04 / 0.05, 1.0, 0.1 / 0.05))
+def test_each_fold_has_the_same_weight_in_a_scale() -> None:
+    """Mean squares 0.0017 of two runs and 0.0001 of one: 0.0009 = 0.03**2, however many runs each fold has."""
+    runs = [residual(-0.03, 0.04, "a", "1"), residual(0.05, 0.04, "a", "2"), residual(0.01, 0.04, "b", "3")]
+    found = scales(runs)["e2e"]
+    assert (found.floor, found.quotient) == pytest.approx((0.03, 0.03 / 0.05)) and found.folds == 2
+    again = scales([*runs, residual(0.01, 0.04, "b", "4")])["e2e"]
+    assert (again.floor, again.quotient) == pytest.approx((found.floor, found.quotient))
     assert scales([]) == {}
-    low, high = interval(200.0, 0.03, found["e2e"], 0.8)
-    assert (math.log(200.0 / low), math.log(high / 200.0)) == pytest.approx((0.1, 0.1))  # 2 x hypot(0.04, 0.03)
+    low, high = interval(200.0, 0.04, found, 0.8)
+    half = 1.8856 * 0.03  # t of two degrees of freedom
+    assert (math.log(200.0 / low), math.log(high / 200.0)) == pytest.approx((half, half), rel=1e-4)
 
 
-def test_intervals_cover_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(19)
-    spreads = rng.uniform(0.01, 0.1, 400)
-    drawn = rng.normal(0.0, np.hypot(0.02, spreads))
-    pairs = enumerate(zip(drawn, spreads, strict=True))
-    runs = [residual(float(x), float(s), f"fold {i % 20}", f"run {i}") for i, (x, s) in pairs]
-    found = coverage(runs, runs)
-    assert found["e2e"].runs == 400
-    # Four standard deviations of a binomial share of 400 are 0.08 and 0.044.
-    assert found["e2e"].covered_80 == pytest.approx(0.8, abs=0.08)
-    assert found["e2e"].covered_95 == pytest.approx(0.95, abs=0.044)
-    assert found["e2e"].width_80_pct < found["e2e"].width_95_pct
+def test_a_figure_is_calibrated_by_three_folds_of_its_load() -> None:
+    def found(*folds: str, closed: bool | None = None, own: bool = False) -> Scale:
+        runs = [replace(residual(0.1, 0.0, fold, fold), closed=own) for fold in folds]
+        return scales(runs, closed)["e2e"]
+
+    assert found("a", "b", "c").calibrated and not found("a", "b").calibrated
+    assert found("a", "b", "c", closed=True, own=True).calibrated
+    assert not found("a", "b", "c", closed=True).calibrated
+    twice = found(*(f"{kind} without {x}" for kind in ("models", "cells") for x in "ab"))  # the same runs again
+    assert twice.folds == 2 and not twice.calibrated
 
 
-def test_no_residual_is_judged_by_its_own_fold_or_run() -> None:
-    huge = [residual(0.5, 0.0, "a", "x"), residual(0.5, 0.0, "a", "y"), residual(0.5, 0.0, "b", "x")]
-    small = [residual(0.01, 0.0, "b", "z"), residual(0.01, 0.0, "c", "w")]
-    # x in fold a is judged by z and w alone: by y it would be covered
-    first, second = [*huge[:2], *small], [huge[0], huge[2], small[1]]
-    assert coverage(first, first)["e2e"].covered_95 == pytest.approx(2 / 4)
-    assert coverage(second, second)["e2e"].covered_95 == pytest.approx(1 / 3)  # only w, by both x
-    assert coverage(huge[:1], huge[:1]) == {}
+def test_a_figure_that_no_run_measured_has_twice_the_nearest_ones_width() -> None:
+    """E2E and its p99 were measured: nearest to a p90 is the p99, to a p50 and to any ITL the mean."""
+    runs = []
+    for i in range(3):
+        run = residual(0.1, 0.0, f"fold {i}", f"run {i}")
+        more = {"e2e_p99": (0.3, 0.0), "e2e_p50": (None, 0.0), "e2e_p90": (None, 0.0), "itl": (None, 0.0)}
+        ratios, spreads = ({name: pair[j] for name, pair in more.items()} for j in (0, 1))
+        runs.append(replace(run, log_ratio={**run.log_ratio, **ratios}, spread={**run.spread, **spreads}))
+    found = scales(runs)
+    assert list(found) == list(STATISTICS) and {n for n, s in found.items() if s.calibrated} == {"e2e", "e2e_p99"}
+    own = {"e2e_p50": "e2e", "e2e_p90": "e2e_p99", "itl": "e2e", "itl_p99": "e2e_p99", "ttft_p90": "e2e_p99"}
+    for name, nearest in own.items():
+        assert found[name].half_width(0.02, 0.8) == pytest.approx(2.0 * found[nearest].half_width(0.02, 0.8))
+    assert bands(100.0, 0.0, found["e2e"]).calibrated and not bands(100.0, 0.0, found["itl"]).calibrated
+
+
+def test_figures_are_all_that_a_limit_can_name() -> None:
+    assert {SloLimit(*name.split("_"), 1.0).figure for name in NAMES} == set(STATISTICS)
 
 
 def test_a_slowed_program_is_slower_in_every_branch() -> None:

@@ -169,7 +169,7 @@ def test_an_ensemble_that_agrees_has_no_disputes() -> None:
 
 
 def test_origins_add_up_to_the_scale_of_the_interval() -> None:
-    scale = Scale((1.0,), 0.03)
+    scale = Scale(0.03, 1.0, 1)
     doubt = Disagreement({"e2e": 0.04}, 0.0, members=(0.06, None), paces=(-0.02, math.sqrt(0.0048 - 0.004)))
     # spread**2 = (0.0036 + 0.0004 + 0.0008) / 3 = 0.0016 = 0.04**2; floor**2 + spread**2 = 0.0025
     about = [Dispute(FactorPart("", "b.tokens"), 1.25, 1, 2), Dispute(FactorPart("", "b.kv_sum"), -0.25, 1, 2)]
@@ -182,7 +182,7 @@ def test_origins_add_up_to_the_scale_of_the_interval() -> None:
     assert (first.kind, first.constant, first.share) == (CONSTANT, "step_time.base", pytest.approx(2.0))
     unexplained = origins(scale, doubt, [], NO_ERROR)
     assert [(o.kind, o.dispute) for o in unexplained] == [(DISAGREEMENT, None), (HELD_OUT, None), (PACE, None)]
-    assert origins(Scale((0.0,), 0.0), Disagreement({}, 0.0), [], NO_ERROR) == []
+    assert origins(Scale(0.0, 0.0, 1), Disagreement({}, 0.0), [], NO_ERROR) == []
 
 
 def test_errors_of_constants_by_hand_and_what_correlation_makes_of_them() -> None:

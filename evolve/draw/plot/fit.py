@@ -69,7 +69,8 @@ def points(experiments: Sequence[Forecast], latency: str) -> list[tuple[Forecast
     for e in experiments:
         predicted, observed = (getattr(o, f"{latency}_ms", None) for o in (e.summary.predicted, e.summary.observed))
         if predicted and observed and predicted.mean and observed.mean:
-            interval = e.summary.intervals.get(latency, {}).get(LEVELS[0])
+            bands = e.summary.intervals.get(latency)
+            interval = bands.at[LEVELS[0]] if bands else None
             found.append((e, FitPoint(observed.mean, predicted.mean, interval)))
     return found
 

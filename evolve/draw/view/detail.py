@@ -143,7 +143,7 @@ def _row(id: str, fitted: bool | None, summary: ObservedErrors, stages: Sequence
 
 
 def _figure(name: str, compared: ObservedErrors, intervals: Intervals) -> JsonObject:
-    bands = intervals.get(name, {})
+    bands = intervals[name].at if name in intervals else {}
     figure: JsonObject = {
         "predicted_ms": figure_of(compared.predicted, name),
         "observed_ms": figure_of(compared.observed, name),

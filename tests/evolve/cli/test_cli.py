@@ -72,8 +72,8 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(files: Path, 
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
     keys = """id model hardware tp data_parallel expert_parallel max_num_seqs max_num_batched_tokens weights rate_rps concurrency completed_rps output_tokens_per_s fitted fitted_share fitted_before
-        predicted observed error_pct components observed_components stages warnings intervals_of saturated depends_on
-        interval_from requests"""
+        predicted observed error_pct components observed_components stages warnings intervals_of not_calibrated saturated
+        depends_on interval_from requests"""
     assert set(e) == set(keys.split())
     assert e["depends_on"] and e["interval_from"] == []  # nothing is known of how far off it may be
     assert e["observed_components"] is None and e["observed"] is None and e["error_pct"] is None

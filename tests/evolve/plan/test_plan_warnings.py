@@ -11,13 +11,18 @@ from typing import Any
 import pytest
 from commands import Capsys, as_json, evolve, flat, printed, refused
 
+from evaluator.intervals import Bands
 from evaluator.score import predictions, score_set
 from evolve.plan.warnings import contradicted, warnings
 from evolve.run.program import load
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.observations import Observation, Statistic
 
-BANDS = {"e2e": {0.8: (900.0, 1100.0), 0.95: (800.0, 1200.0)}, "itl": {0.8: (9.0, 11.0), 0.95: (8.0, 12.0)}}
+BANDS = {
+    "e2e": Bands({0.8: (900.0, 1100.0), 0.95: (800.0, 1200.0)}, True),
+    "itl": Bands({0.8: (9.0, 11.0), 0.95: (8.0, 12.0)}, True),
+    "ttft": Bands({0.8: (20.0, 30.0), 0.95: (10.0, 40.0)}, False),
+}
 LEARNING = ["fit", "fit --learning-curve", "drift", "show --ablate", "show --diagnose"]
 
 
@@ -51,7 +56,7 @@ def seen(e2e_ms: float | None, itl_ms: float | None, ttft_ms: float | None = Non
     [
         (None, ""),
         (seen(None, None), ""),
-        (seen(801.0, 11.9, 1e6), ""),  # TTFT has no interval
+        (seen(801.0, 11.9, 1e6), ""),  # that of TTFT is not calibrated
         (seen(1201.0, 10.0), "(E2E 1201 ms, not 800 to 1200)"),
         (seen(799.0, 12.5), "(E2E 799 ms, not 800 to 1200; ITL 12.5 ms, not 8 to 12)"),
     ],
