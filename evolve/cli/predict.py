@@ -14,6 +14,7 @@ from evolve.cli.options import (
     TableFiles,
     caps_options,
     engine_option,
+    exclude_option,
     explain_option,
     explaining,
     ids_option,
@@ -86,6 +87,7 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Experiments to predict [default: the shipped runs].")
 @ids_option()
+@exclude_option()
 @click.option(
     "--model", help="Instead of a file: a model under one steady load, described by the options up to --output-len."
 )
@@ -170,6 +172,7 @@ def predict(
     program: str,
     experiments: str | None,
     ids: tuple[str, ...],
+    exclude: tuple[str, ...],
     model: str | None,
     hardware: str | None,
     tp: int | None,
@@ -238,16 +241,16 @@ def predict(
     described |= {"--engine": settings or None}
     described |= {"--concurrency": concurrency, "--requests": requests}
     described |= {"--prompt-len": prompt_len, "--output-len": output_len, "--prefill": prefill, "--decode": decode}
-    if (experiments or ids) and any(value is not None for value in described.values()):
+    if (experiments or ids or exclude) and any(value is not None for value in described.values()):
         raise InputError(
-            "--experiments and --id name experiments, and the other options describe one. Leave out "
+            "--experiments, --id and --exclude name experiments, and the other options describe one. Leave out "
             f"{', '.join(described)}, or vary them with --sweep."
         )
     planned = _planned(described, axes, load_rps is not None)
     if plans:
         if axes.rate and load_rps is not None:
             raise InputError("--load chooses the rates itself. Leave out --sweep rate=...")
-        specs = [planned] if planned else named_specs(experiments, ids)
+        specs = [planned] if planned else named_specs(experiments, ids, exclude=exclude)
         if not sweeps and load_rps is None:
             for spec in specs:
                 deploy(spec)  # what no engine can run is an error where nothing is varied
@@ -259,7 +262,7 @@ def predict(
             print_sweep(swept, explaining())
         limited = slo or load_rps is not None
         return 1 if swept.all_impossible or (limited and swept.any_hopeless) else 0
-    named = [deploy(planned)] if planned else named_experiments(experiments, ids)
+    named = [deploy(planned)] if planned else named_experiments(experiments, ids, exclude=exclude)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write(PREDICTIONS, map(prediction_row, forecasts.experiments))
