@@ -34,10 +34,11 @@ SHARED = {
     "parallelism": "with {}",
     "versions": "on version {}",
 }
-SETTINGS = "compare the settings and versions of these runs with those of the others"
+SETTINGS = "compare settings and versions with the other runs"
 FORM = "`evolve show --diagnose` names terms that would explain it"
-PACE = "no split explains it: a clock, a version or a setting; `evolve fit` takes it"
-FIRST = "steps are as predicted, so it is time before the queue; `evolve fit --only alpha` takes it"
+PACE = "no split explains it: a clock, a version or a setting"
+FIRST = "only TTFT is off: time before the queue"
+USUAL = ", or the program itself, whose held-out runs were off as far"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,9 @@ def _of(name: str, rows: Sequence[MeasuredStage]) -> Deviation | None:
         return Deviation(name, far, near, share, split.remedy)
     if abs(every.slower_pct[name]) < OFF_PCT:
         return Deviation(name, every, None, None, "")
-    why = FIRST if name == "ttft" else PACE
+    usual = every.outside is not None and every.outside <= (1.0 - LEVELS[0]) * every.runs
+    cause, fit = (FIRST, "evolve fit --only alpha") if name == "ttft" else (PACE, "evolve fit")
+    why = f"{cause}{USUAL if usual else ''}; `{fit}` takes it"
     if every.runs < LEAST_RUNS:
         why = "too few runs to say why: measure more"
     return Deviation(name, every, None, None, why)
@@ -146,14 +149,14 @@ def _best(name: str, rows: Sequence[MeasuredStage]) -> tuple[_Split, float] | No
     runs = [r.experiment.id for r in rows]
     splits = dict[tuple[bool, ...], _Split]()
     for split in _splits(rows):
-        same = splits.get(split.inside)  # those of the same runs are one
-        splits[split.inside] = (
-            replace(same, where=(f"{same.where[0]} and {split.where[0]}", same.where[1])) if same else split
-        )
+        same = splits.get(split.inside)  # these runs cannot tell the two apart
+        one, other = (f"{a} and {b}" for a, b in zip(same.where, split.where, strict=True)) if same else split.where
+        splits[split.inside] = replace(same or split, where=(one, other))
+    if not splits:
+        return None
     tests = [(*_test(y, np.array(split.inside), runs), split) for split in splits.values()]
-    p, share, apart, split = min(tests, key=lambda test: test[0], default=(1.0, 0.0, 0.0, None))
-    counts = p * len(tests) < LEVEL and apart >= math.log1p(OFF_PCT / 100.0)
-    return (split, share) if split and counts else None
+    p, share, apart, split = min(tests, key=lambda test: test[0])
+    return (split, share) if p * len(tests) < LEVEL and apart >= math.log1p(OFF_PCT / 100.0) else None
 
 
 def _test(y: np.ndarray, inside: np.ndarray, runs: Sequence[str]) -> tuple[float, float, float]:
@@ -179,10 +182,9 @@ def _splits(rows: Sequence[MeasuredStage]) -> Iterator[_Split]:
     for kind, words in SHARED.items():
         values = [COMMON[kind](r.experiment) for r in rows]
         several = list(dict.fromkeys(values))
-        for value in several if len(several) > 1 else ():
-            others = [v for v in several if v != value]
-            where = words.format(value), words.format(others[0]) if len(others) == 1 else "elsewhere"
-            yield _Split(tuple(v == value for v in values), where, SETTINGS)
+        for value in several if len(several) > 2 else several[:-1]:
+            other = "elsewhere" if len(several) > 2 else words.format(several[-1])
+            yield _split([v == value for v in values], (words.format(value), other), SETTINGS)
     closed = {r.experiment.workload.closed for r in rows}
     numbers = {
         "prompt tokens": [float(prompt_lengths(r.experiment.workload).mean()) for r in rows],
@@ -192,5 +194,11 @@ def _splits(rows: Sequence[MeasuredStage]) -> Iterator[_Split]:
         numbers = {"clients" if True in closed else "requests/s": [r.level for r in rows]} | numbers
     for unit, levels in numbers.items():
         for cut in sorted({*levels})[1:]:
-            where = f"from {cut:,.4g} {unit} on", "below"
-            yield _Split(tuple(level >= cut for level in levels), where, FORM)
+            yield _split([level >= cut for level in levels], (f"from {cut:,.4g} {unit} on", "below"), FORM)
+
+
+def _split(inside: Sequence[bool], where: tuple[str, str], remedy: str) -> _Split:
+    """The split, with the first stage inside: so those of the same runs are equal."""
+    if inside[0]:
+        return _Split(tuple(inside), where, remedy)
+    return _Split(tuple(not x for x in inside), (where[1], where[0]), remedy)
