@@ -243,7 +243,7 @@ def predict(
     described |= {"--prompt-len": prompt_len, "--output-len": output_len, "--prefill": prefill, "--decode": decode}
     if (experiments or ids or exclude) and any(value is not None for value in described.values()):
         raise InputError(
-            "--experiments, --id and --exclude name experiments, and the other options describe one. Leave out "
+            "--experiments and --id (or --exclude) name experiments, and the other options describe one. Leave out "
             f"{', '.join(described)}, or vary them with --sweep."
         )
     planned = _planned(described, axes, load_rps is not None)
