@@ -70,7 +70,7 @@ class HeldOut:
     def to_json(self) -> JsonObject:
         return {
             "errors": [e._asdict() for e in self.errors],
-            "mean_abs_error_pct": self.mean_abs_pct,
+            "mean_abs_error_pct": {name: self.mean_abs_pct.get(name) for name in MEANS},
             "trusted": list(self.trusted),
             "why_none": self.why or None,
         }

@@ -146,7 +146,7 @@ def _group(where: str, latency: str, rows: Sequence[MeasuredStage]) -> RunGroup:
 def _best(name: str, rows: Sequence[MeasuredStage]) -> tuple[_Split, float] | None:
     """The best split and the share that it explains, if it counts and its sides differ by OFF_PCT or more."""
     y = np.array([r.residuals[name] for r in rows])
-    runs = [r.experiment.id for r in rows]
+    run = np.unique([r.experiment.id for r in rows], return_inverse=True)[1]
     splits = dict[tuple[bool, ...], _Split]()
     for split in _splits(rows):
         same = splits.get(split.inside)  # these runs cannot tell the two apart
@@ -154,18 +154,17 @@ def _best(name: str, rows: Sequence[MeasuredStage]) -> tuple[_Split, float] | No
         splits[split.inside] = replace(same or split, where=(one, other))
     if not splits:
         return None
-    tests = [(*_test(y, np.array(split.inside), runs), split) for split in splits.values()]
+    tests = [(*_test(y, np.array(split.inside), run), split) for split in splits.values()]
     p, share, apart, split = min(tests, key=lambda test: test[0])
     return (split, share) if p * len(tests) < LEVEL and apart >= math.log1p(OFF_PCT / 100.0) else None
 
 
-def _test(y: np.ndarray, inside: np.ndarray, runs: Sequence[str]) -> tuple[float, float, float]:
+def _test(y: np.ndarray, inside: np.ndarray, run: np.ndarray) -> tuple[float, float, float]:
     """(p, share of the squares about the mean that the split explains, difference of the means); p = 1 if a side has
-    fewer than two observations."""
-    of_run = {run: {bool(side) for r, side in zip(runs, inside, strict=True) if r == run} for run in runs}
-    if all(len(sides) == 1 for sides in of_run.values()):  # the stages of a run are one observation
-        at = [[i for i, r in enumerate(runs) if r == run] for run in of_run]
-        y, inside = np.array([y[i].mean() for i in at]), np.array([inside[i[0]] for i in at])
+    fewer than two observations. run: int[stages], the number of the run of each stage."""
+    stages, within = np.bincount(run), np.bincount(run, inside)
+    if ((within == 0) | (within == stages)).all():  # the stages of a run are one observation
+        y, inside = np.bincount(run, y) / stages, within > 0
     one, other = y[inside], y[~inside]
     if min(len(one), len(other)) < 2:
         return 1.0, 0.0, 0.0
@@ -174,7 +173,10 @@ def _test(y: np.ndarray, inside: np.ndarray, runs: Sequence[str]) -> tuple[float
     degrees = len(y) - 2
     f = (total - left) / max(left / degrees, 1e-12)
     share = 1.0 - left / total if total else 0.0
-    return float(scipy.stats.f.sf(f, 1, degrees)), share, abs(float(one.mean() - other.mean()))
+    p = float(
+        scipy.special.betainc(degrees / 2, 0.5, degrees / (degrees + f))
+    )  # of F; scipy.stats takes a second to load
+    return p, share, abs(float(one.mean() - other.mean()))
 
 
 def _splits(rows: Sequence[MeasuredStage]) -> Iterator[_Split]:
