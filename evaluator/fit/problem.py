@@ -295,11 +295,12 @@ def unshown(problem: Problem) -> np.ndarray:
     """float64[phi]: the value of each constant in a fold whose runs do not show it, without a memory of other runs.
 
     Its term vanishes: the constant is as small as its bounds allow, a divisor as large. Factors of measured kernels are
-    1. A constant that occurs in conditions alone keeps its value, because no run shows it by a slope.
+    1. A constant that occurs in conditions alone keeps its value, because no run shows it by a slope; so does one from
+    a fit to other runs.
     """
     divides = np.isin(problem.low, (LEAST_DIVISOR, LEAST_EFFICIENCY))
     value = np.where(divides, np.minimum(problem.high, VANISHING), _least(problem))
-    return np.where(problem.measured | _named(problem, thresholds), problem.origin, value)
+    return np.where(problem.measured | problem.trusted | _named(problem, thresholds), problem.origin, value)
 
 
 def _named(problem: Problem, names: Callable[[Function], Collection[str]]) -> np.ndarray:

@@ -21,6 +21,7 @@ from evaluator.fit.steps import step_positions
 from evaluator.fit.uncertainty import certainties, effective
 from evaluator.score import ScoreSet, error_rows, score_set
 from evolve.calibrate.first_stage import RELATIVE, FirstStage, Loss, first_stage, stage_figures
+from evolve.calibrate.held_out import HeldOut, held_out
 from evolve.calibrate.result import Calibration, Freedom, Try, changes, save
 from evolve.calibrate.steps.sources import TableRun
 from evolve.output.progress import Line
@@ -112,6 +113,7 @@ def calibrate(
     old = known_constants(source.record, source.complete)
     kept = old if settings.loss.is_mean else {n: c for n, c in (old or {}).items() if not n.startswith("step_time.")}
     ids = tuple(e.id for e in fitted)
+    of_later = _errors_later(later, best, data)
     before = counted_before(source.record, fitted, [f"{c.method}.{c.name}" for c in certainty if not c.held])
     return Calibration(
         name=source.name,
@@ -137,7 +139,10 @@ def calibrate(
         },
         trust=trust,
         no_trust=no_trust,
-        later=_errors_later(later, best, data),
+        later=of_later,
+        held_out=HeldOut(of_later[TEST], which="the last 20 % of the requests of each")
+        if settings.split
+        else held_out(source, best.fit, best.errors, bool(settings.steps)),
         delays=tuple(delays_ms(best.fit.problem, best.fit.phi).values()),
     )
 

@@ -15,6 +15,7 @@ from evaluator.judge.physics import consistent
 from evaluator.score import MEANS, SCORE_SEEDS, summarise
 from evolve import __version__
 from evolve.calibrate.first_stage import FirstStage, StageFigures
+from evolve.calibrate.held_out import HeldOut
 from evolve.output.columns import column, number, row_class, text
 from evolve.run.program import Source
 from evolve.run.program_files import save_program
@@ -131,7 +132,8 @@ class Calibration:
     a simulation's. warnings: by id of a fitted experiment, what its replay assumes and leaves out. trust: what
     intervals of the fitted program are made of, None if there is nothing; no_trust: why not, if the program that the
     fit started from has some. later: errors on the parts of traces that were not fitted, `valid` and `test`, if they
-    were split by time. delays: those (predicted, observed) of each run that observed them.
+    were split by time. held_out: the errors by which latencies are trusted. delays: those (predicted, observed) of each
+    run that observed them.
     """
 
     name: str
@@ -155,6 +157,7 @@ class Calibration:
     trust: Trust | None
     no_trust: str | None
     later: Mapping[str, tuple[Errors, ...]]
+    held_out: HeldOut
     delays: tuple[tuple[Delays, Delays], ...]
 
     @property
@@ -204,6 +207,7 @@ class Calibration:
             "worse_errors": [asdict(e) for e in self.worse_errors],
             "simulated": self.simulated,
             "later": {name: [r._asdict() for r in rows] for name, rows in self.later.items()},
+            "held_out": self.held_out.to_json(),
             "delays_ms": [{"predicted": a._asdict(), "observed": _finite(b)} for a, b in self.delays],
             "out": self.out,
             "ensemble": len(self.trust.ensemble) if self.trust else None,

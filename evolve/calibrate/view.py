@@ -14,13 +14,12 @@ from archive.score import Errors
 from evaluator.fit.loss import Delays
 from evaluator.score import MEANS, summarise
 from evolve.calibrate.certainty import CERTAINTY, hard_to_tell_apart, said_by_data
-from evolve.calibrate.coefficients import has_coefficients
 from evolve.calibrate.first_stage import FITTED, StageFigures
 from evolve.calibrate.result import WORSE_POINTS, Calibration, ConstantChange
 from evolve.output.columns import NUMBER, Column, figures, words
 from evolve.output.printing import LINES, NAMED, more, points, prose, say_once, show
 from evolve.output.table import Row, Table, absolute_errors, number, row, section
-from evolve.output.terminal import GO_FOLDER, command, say, suggest
+from evolve.output.terminal import command, say, suggest
 from evolve.output.terms import legend
 from evolve.run.program_files import alias
 from evolve.run.records import ConstantRecord
@@ -41,15 +40,17 @@ moved: the change, in the standard errors of before and after combined; at a bou
 further (recorded requests: or do not show it); a threshold: in conditions alone, so it has no error"""
 
 
-def print_fit(result: Calibration, file: str | None, explain: bool = False) -> None:
-    """Print the mean errors before and after, where the program was written, its text and constants, and the warnings,
-    in about 40 lines.
+def print_fit(result: Calibration, file: str | None, explain: bool = False, excluded: Sequence[str] = ()) -> None:
+    """Print the mean errors before and after, which latencies to trust, where the program was written, its text and
+    constants, and the warnings, in about 40 lines.
 
-    file: where its first experiment is, None if it is shipped. explain: print everything: also the docstring, errors
+    file: where its first experiment is, None if it is shipped. excluded: experiments of it that were not fitted.
+    explain: print everything: also the docstring, errors
     by run, methods, values by model, degrees of freedom, and the meanings of terms.
     """
     worse = _most_worse(result)
     prose(_answer(result), "bold")
+    prose(result.held_out.verdict, "bold")
     if result.worse_errors:
         prose(_worst(result, advise=not worse), "bold")
     if worse:
@@ -72,8 +73,6 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
     left.append("errors by run")
     if explain:
         show(_errors_table(result))
-    for part, errors in result.later.items():
-        prose(f"{_mean_errors(errors)} on the {SPLIT[part]} of the requests, not fitted", "bold")
     if result.later and explain:
         show(_later_table(result))
     if result.steps:
@@ -96,7 +95,7 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False) -> N
     for text in cautions:
         prose(f"Caution: {text}.", "bold")
     if result.out:
-        _suggest(result, result.out[0], file, bool(worse or cautions))
+        _suggest(result, result.out[0], file, excluded, bool(worse or cautions))
 
 
 def _delays(delays: Sequence[tuple[Delays, Delays]]) -> str:
@@ -116,10 +115,6 @@ def _answer(result: Calibration) -> str:
     before, after = (_means(errors) for errors in (result.before, result.best.errors))
     figures = (f"{name.upper()} {x} -> {after[name]} %" for name, x in before.items())
     return f"Mean absolute error on {runs}, before -> after: {', '.join(figures)}"
-
-
-def _mean_errors(errors: Sequence[Errors]) -> str:
-    return f"Mean absolute error {', '.join(f'{name.upper()} {x} %' for name, x in _means(errors).items())}"
 
 
 def _means(errors: Sequence[Errors]) -> dict[str, str]:
@@ -177,21 +172,17 @@ def _left_out(reasons: Mapping[str, str], explain: bool) -> str:
     return ", ".join(f"{counted(n, 'run')} ({why})" for why, n in Counter(reasons.values()).items())
 
 
-def _suggest(result: Calibration, out: str, file: str | None, doubtful: bool) -> None:
-    """Suggest commands for the written program: predictions of later requests, and unless it is doubtful its export."""
+def _suggest(result: Calibration, out: str, file: str | None, excluded: Sequence[str], doubtful: bool) -> None:
+    """Suggest a prediction of what was not fitted, or of all experiments; a validation where nothing was held out."""
     known = ["--experiments", file] if file else []
-    later = [command("predict", out, *known, "--part", "test")] if result.later else []
-    fitted = result.programs[0]
-    if doubtful:
-        if later:
-            suggest(*later)
-    elif has_coefficients(complete(fitted.parsed)):  # the host has the form itself, and needs no Go
-        suggest(*later, command("emit", out, "--coefficients"))
-    else:  # without an experiment the deployments of all known models would be baked in, and not the one just fitted
-        first, *others = fitted.fitted
-        if others:
-            prose(f"`emit` as below is for the deployment of {first}: name another with --id, or several.")
-        suggest(*later, command("emit", out, "--out", GO_FOLDER, *known, "--id", first))
+    if result.later:
+        suggest(command("predict", out, *known, "--part", "test"))
+    elif excluded:
+        suggest(command("predict", out, *known, "--id", ",".join(excluded)))
+    elif doubtful or (not result.held_out.errors and len(result.fitted) > 1):
+        suggest(command("fit", result.name, *known, "--learning-curve"))
+    else:
+        suggest(command("predict", out, *known))
 
 
 def _later_table(result: Calibration) -> Table:

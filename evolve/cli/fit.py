@@ -19,6 +19,7 @@ from evolve.calibrate.view import print_fit
 from evolve.cli.endings import finish
 from evolve.cli.options import (
     caps_options,
+    exclude_option,
     explain_option,
     explaining,
     ids_option,
@@ -49,6 +50,7 @@ FIT_METHODS = (*FITS, "all")
     help="Experiments with observations [default: those of --steps, else the shipped runs].",
 )
 @ids_option()
+@exclude_option()
 @list_option("--only", "only", "NAME,NAME", "Fit only these constants (repeatable): alpha, beta, a method, or names.")
 @click.option("--scope", type=click.Choice(["shared", "per-model"]), help="One value for all models, or one for each.")
 @list_option("--per-model", "per_model", "NAME,NAME", "Only these constants have a value per model (repeatable).")
@@ -94,6 +96,7 @@ def fit(
     program: str,
     experiments: str | None,
     ids: tuple[str, ...],
+    exclude: tuple[str, ...],
     only: tuple[str, ...],
     scope: str | None,
     per_model: tuple[str, ...],
@@ -154,12 +157,12 @@ def fit(
         case "curve":
             _refuse("--learning-curve", {**given, **others})
             with where.pool(quiet()) as pool:
-                curve = learning_curve(load(program, caps), named_experiments(experiments, ids), pool)
+                curve = learning_curve(load(program, caps), named_experiments(experiments, ids, exclude=exclude), pool)
             finish(curve, as_json, partial(print_curve, explain=explaining()))
             return 0
         case "score":
             _refuse("--score-steps", {**given, "--out": out, "--top": top})
-            tables = sources(steps or (Path(SHIPPED),), experiments, ids, sync)
+            tables = sources(steps or (Path(SHIPPED),), experiments, ids, sync, exclude)
             finish(
                 score_steps(load(program, caps), tables, target or "cycle", part or "all"),
                 as_json,
@@ -167,7 +170,15 @@ def fit(
             )
             return 0
         case "blend":
-            used = {"--experiments": experiments, "--id": ids, **given, **others, "--out": None, "--top": None}
+            used = {
+                "--experiments": experiments,
+                "--id": ids,
+                "--exclude": exclude,
+                **given,
+                **others,
+                "--out": None,
+                "--top": None,
+            }
             _refuse("--blend", used)
             run = open_run(Path(program))
             blend = blend_run(run, top, replace(CAPS, **caps), out)
@@ -184,15 +195,16 @@ def fit(
     if source.foreign:
         warn(source.foreign)
     if steps:
-        named = sources(steps, experiments, ids, sync)
+        named = sources(steps, experiments, ids, sync, exclude)
         runs, fitted, files = named.runs, list(named.experiments), named.file_of
     else:
-        runs, fitted = (), named_experiments(experiments, ids)
+        runs, fitted = (), named_experiments(experiments, ids, exclude=exclude)
         files = {e.id: experiments for e in fitted if experiments}
     settings = FitSettings(routes, None if scope == "per-model" else per_model, only, runs, split, loss)
     with where.pool(quiet()) as pool:
         result = calibrate(source, fitted, out, settings, pool)
-    finish(result, as_json, lambda fitted: print_fit(fitted, files.get(fitted.programs[0].fitted[0]), explaining()))
+    file = files.get(result.fitted[0])
+    finish(result, as_json, partial(print_fit, file=file, explain=explaining(), excluded=exclude))
     return 0
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -19,7 +19,7 @@ from evolve.output.progress import tell_compilation
 from evolve.output.terminal import say, warn
 from evolve.output.writing import FORMATS, STDOUT, write
 from evolve.run import program as programs
-from evolve.run.data import experiments_of, known_experiment
+from evolve.run.data import experiments_of, only_named
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError, shown
@@ -30,7 +30,6 @@ from simulator.serving.engine import Setting
 from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.spec import Spec
 
-Asked = TypeVar("Asked", Experiment, Spec)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _WRITTEN = {
     "csv": "Write {what} to this file, or to standard output for -.",
@@ -194,7 +193,7 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--out", type=click.Path(path_type=Path), help="Run folder to create [default: runs/NNNN]."),
         click.option("--experiments", multiple=True, metavar="FILE", help=experiments),
         list_option("--workloads", "workloads", "A,B", "Fit only these workloads (repeatable)."),
-        list_option("--exclude", "exclude", "ID,ID", "Do not fit these experiments (repeatable)."),
+        exclude_option("Do not fit these experiments (repeatable)."),
         click.option("--evolve", "methods", type=click.Choice(["step", "queueing", "both"]), help="Methods to evolve."),
         click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
         quiet_flag,
@@ -240,6 +239,11 @@ def ids_option(text: str = "Only these experiments (repeatable).") -> Decorator:
     return list_option("--id", "ids", "ID,ID", text)
 
 
+def exclude_option(text: str = "Not these experiments (repeatable).") -> Decorator:
+    """Add --exclude, which names experiments; the command receives `exclude`."""
+    return list_option("--exclude", "exclude", "ID,ID", text)
+
+
 def _words(_context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """The words of an option of `list_option`. Raises InputError if it names none."""
     for text in value:
@@ -253,14 +257,16 @@ def load(program: str, caps: dict[str, int]) -> Source:
     return programs.load(program, Caps(**caps))
 
 
-def named_experiments(file: str | None, ids: Sequence[str], instead: str = "") -> list[Experiment]:
-    """The experiments of a file, or the bundled ones; only those in `ids`, if there are any.
+def named_experiments(
+    file: str | None, ids: Sequence[str], instead: str = "", exclude: Sequence[str] = ()
+) -> list[Experiment]:
+    """The experiments of a file, or the bundled ones; only those in `ids`, if there are any, but those in `exclude`.
 
     Raises InputError for an unknown id, with what can be given `instead`, and for what no engine can run among these.
     """
     if file:
-        return [deploy(spec) for spec in named_specs(file, ids, instead)]
-    return only_named(bundled_experiments(), ids, BUNDLED, instead)
+        return [deploy(spec) for spec in named_specs(file, ids, instead, exclude)]
+    return only_named(bundled_experiments(), ids, exclude, BUNDLED, instead)
 
 
 def run_of(source: Source) -> RunFolder | None:
@@ -293,26 +299,13 @@ def _fitted_elsewhere(source: Source) -> str:
 def experiments_in(run: RunFolder, ids: Sequence[str]) -> list[Experiment]:
     """The experiments of these ids, all if there are none, that a run fits or predicts. Raises InputError."""
     fitted, others = run.experiments()
-    return only_named([*fitted, *others], ids, (*run.config.data.files, *run.config.data.predict_files))
+    return only_named([*fitted, *others], ids, (), (*run.config.data.files, *run.config.data.predict_files))
 
 
-def named_specs(file: str | None, ids: Sequence[str], instead: str = "") -> list[Spec]:
+def named_specs(file: str | None, ids: Sequence[str], instead: str = "", exclude: Sequence[str] = ()) -> list[Spec]:
     """The specs of a file, or of the bundled ones, as `named_experiments`."""
     files: Sequence[str] = [file] if file else BUNDLED
-    return only_named([spec for name in files for spec in load_specs(name)], ids, files, instead)
-
-
-def only_named(
-    experiments: Iterable[Asked], ids: Sequence[str], files: Collection[str], instead: str = ""
-) -> list[Asked]:
-    """The experiments, from these files, whose ids are in `ids`; all without any.
-
-    Raises InputError for an unknown id, with what can be given `instead`.
-    """
-    offered = {e.id: e for e in experiments}
-    for name in ids:
-        known_experiment("--id", name, offered, files, instead)
-    return [e for e in offered.values() if not ids or e.id in ids]
+    return only_named([spec for name in files for spec in load_specs(name)], ids, exclude, files, instead)
 
 
 def named_experiment(file: str | None, name: str, instead: str = "") -> Experiment:

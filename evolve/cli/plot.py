@@ -38,7 +38,7 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
         "fitted: the program was fitted on this experiment, so its errors are in sample; predicted: it was not. "
         "Intervals are those of `evolve predict`",
     ),
-    "curve": ((), "Dots: the clients of the experiment; crosses: what was measured. More clients: slower for each"),
+    "curve": ((), "Dots: the clients, or requests/s, of the experiments; crosses: what was measured"),
     "terms": ((), "The shares of the terms add up to the step time. Constants are as fitted"),
 }
 
@@ -59,7 +59,7 @@ def plot(
 
     front: mean error against complexity, coloured by leave-group-out error. history: the champion's errors during the
     search, of one run or several. grid: the MAP-Elites grid. fit: predicted against observed E2E, TTFT and ITL. curve:
-    throughput against speed along the clients of closed loads. terms: the time that each term adds to a decode step.
+    throughput against speed along the clients or the rate. terms: the time that each term adds to a decode step.
     These three draw a PROGRAM, or the champion of a RUN. Needs the
     extra `view`.
 

@@ -15,6 +15,7 @@ from evolve.cli.options import (
     TableFiles,
     caps_options,
     engine_option,
+    exclude_option,
     explain_option,
     explaining,
     ids_option,
@@ -77,6 +78,7 @@ def _planned(given: Mapping[str, Any], load: Load, axes: Axes) -> Spec | None:
 @click.argument("program", default="champion")
 @click.option("--experiments", metavar="FILE", help="Experiments to predict [default: the shipped runs].")
 @ids_option()
+@exclude_option()
 @click.option(
     "--model", help="Instead of a file: a model under one steady load, described by the options up to --output-len."
 )
@@ -132,6 +134,7 @@ def predict(
     program: str,
     experiments: str | None,
     ids: tuple[str, ...],
+    exclude: tuple[str, ...],
     model: str | None,
     hardware: str | None,
     tp: int | None,
@@ -185,14 +188,14 @@ def predict(
     axes, limits = parse_axes(sweeps), parse_slo(slo)
     described: dict[str, Any] = {"--model": model, "--hardware": hardware, "--tp": tp, "--engine": settings or None}
     described |= {"--prefill": prefill, "--decode": decode}
-    if (experiments or ids) and (load.given or any(value is not None for value in described.values())):
+    if (experiments or ids or exclude) and (load.given or any(value is not None for value in described.values())):
         raise InputError(
-            "--experiments and --id name experiments, and the other options describe one. Leave out "
+            "--experiments and --id (or --exclude) name experiments, and the other options describe one. Leave out "
             f"{', '.join(described)} and the load, or vary them with --sweep."
         )
     planned = _planned(described, load, axes)
     if plans:
-        specs = [planned] if planned else named_specs(experiments, ids)
+        specs = [planned] if planned else named_specs(experiments, ids, exclude=exclude)
         if not sweeps:
             for spec in specs:
                 deploy(spec)  # what no engine can run is an error where nothing is varied
@@ -203,7 +206,7 @@ def predict(
         elif not tables.on_stdout:
             print_sweep(swept, explaining())
         return 1 if swept.all_impossible or (slo and swept.any_hopeless) else 0
-    named = [deploy(planned)] if planned else named_experiments(experiments, ids)
+    named = [deploy(planned)] if planned else named_experiments(experiments, ids, exclude=exclude)
     parts = [part(e, named_part) for e in named] if named_part else named
     forecasts = predict_all(source, parts, arrival_seeds, named)
     tables.write(PREDICTIONS, map(prediction_row, forecasts.experiments))

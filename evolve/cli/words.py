@@ -5,11 +5,11 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 """
 
 WORDS = """
-predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --engine=ANY...
-    --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --prefill=ANY --decode=ANY
-    --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE
-    --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-    --explain
+predict PROGRAM --experiments=FILE --id=ANY... --exclude=ANY... --model=MODEL --hardware=GPU --tp=ANY
+    --engine=ANY... --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY
+    --prefill=ANY --decode=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY
+    --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY
+    --max-conditionals=ANY --max-constants=ANY --explain
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain
@@ -17,8 +17,8 @@ probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=A
     --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
     --model-config=ANY... --workers=ANY --json --quiet --explain
-fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-model --per-model=ANY...
-    --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
+fit PROGRAM --experiments=FILE --id=ANY... --exclude=ANY... --only=ANY... --scope=shared|per-model
+    --per-model=ANY... --method=auto|linear|lbfgsb|neldermead|cma|all... --steps=FILE... --sync
     --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --score-steps
     --target=cycle|duration --part=all|train|valid|test --blend --top=ANY --out=FILE --workers=ANY
     --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain

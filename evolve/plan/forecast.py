@@ -13,8 +13,10 @@ from evaluator.sensitivity import HELD_OUT, PACE, Origin, TermShare
 from evaluator.throughput import NOTHING, Served
 from evolve import __version__
 from evolve.plan.axes import Setting
+from evolve.plan.deviation import Deviation
 from evolve.run.use import FITTED, NEW, exactly, use
 from simulator.common.json import JsonObject
+from simulator.common.records import fields_to_json
 from simulator.language.ir import Program
 from simulator.language.key import key
 from simulator.language.unparse import unparse
@@ -155,7 +157,8 @@ def what(origin: Origin) -> str:
 class Forecasts:
     """The predictions of a program, averaged over arrival `seeds`, and its mean absolute errors in percent by latency,
     None where nothing was observed. warnings: about the program; those of each experiment have them, too. drawn: True
-    if any requests differ between seeds, as those of a trace do not."""
+    if any requests differ between seeds, as those of a trace do not. deviation: that of measured runs that the program
+    was not fitted on, None without any."""
 
     name: str
     program: Program
@@ -165,6 +168,7 @@ class Forecasts:
     mean_abs_error_pct: Mapping[str, float | None]
     warnings: tuple[str, ...]
     drawn: bool
+    deviation: Deviation | None
 
     @property
     def warnings_by_id(self) -> dict[str, list[str]]:
@@ -190,5 +194,6 @@ class Forecasts:
             "mean_abs_error_pct": self.mean_abs_error_pct,
             "mean_abs_error_pct_in_sample": self.mean_abs_error_pct_by_use([FITTED]),
             "mean_abs_error_pct_new": self.mean_abs_error_pct_by_use([NEW]),
+            "deviation": fields_to_json(self.deviation) | {"text": self.deviation.sentence} if self.deviation else None,
             "warnings": list(self.warnings),
         }

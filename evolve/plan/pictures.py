@@ -144,7 +144,7 @@ def _speed(name: str, d: Deployment, replicas: Replicas) -> SpeedCurve:
             break
         found = point(users, prediction.predicted.summary, prediction.served.output_tokens_per_s / e.gpus)
         points += [found] if found else []
-    return SpeedCurve(name, tuple(points), tuple(p for e in _alike(d.built) for p in measured_points([e])))
+    return SpeedCurve(name, tuple(points), tuple(p for e in _alike(d.built) for p in measured_points(e)))
 
 
 def _closed(workload: Workload, users: int) -> Workload:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from evaluator.acceptance import with_acceptance
 from evaluator.baselines import datasheet
-from evaluator.intervals import Disagreement, able, disagreements, scales
-from evaluator.score import Prediction, errors, predictions, score_set, summarise
+from evaluator.intervals import LEVELS, Disagreement, able, disagreements, figure_of, scales, waiting_share
+from evaluator.metrics import WAITING
+from evaluator.score import MEANS, Prediction, errors, predictions, score_set, summarise
 from evaluator.sensitivity import ConstantError, Dispute, TermShare, disputes, origins, term_shares, traffic_of
 from evolve.plan.axes import setting_of
+from evolve.plan.deviation import MeasuredStage, deviation
 from evolve.plan.forecast import Forecast, Forecasts, ObservedErrors
 from evolve.plan.prediction_intervals import (
     class_of,
@@ -67,8 +71,28 @@ def predict(
         tuple(forecasts),
         {"e2e": total.e2e, "ttft": total.ttft, "itl": total.itl},
         tuple(of_program),
+        deviation=deviation([*chain(*map(_measured, forecasts, experiments, ours))]),
         drawn=any(not is_recorded(e.workload) for e in experiments),
     )
+
+
+def _measured(f: Forecast, e: Experiment, prediction: Prediction) -> Iterator[MeasuredStage]:
+    """The measured stages of a clean run that the program was not fitted on.
+
+    None where a queue may grow, because latencies then depend on how long the load lasts.
+    """
+    if f.fitted_share or e.quality != CLEAN or waiting_share(prediction) > WAITING:
+        return
+    run = f.summary.observed
+    bands = {n: bands.at[LEVELS[0]] for n, bands in f.summary.intervals.items() if n in MEANS and bands.calibrated}
+    seen = {n: figure_of(run, n) for n in bands}
+    inside = {n for n, x in seen.items() if x is None or bands[n][0] <= x <= bands[n][1]}
+    stages = f.stages if any(s.observed for s in f.stages) else (f.summary,)
+    for stage, compared in zip(e.workload.stages, stages, strict=False):
+        errors = {n: (compared.error_pct or {}).get(f"{n}_ms", {}).get("mean") for n in MEANS}
+        known = {n: -math.log1p(x / 100.0) for n, x in errors.items() if x is not None and x > -100.0}
+        if known:
+            yield MeasuredStage(e, stage.level, known, frozenset(seen) - inside if bands else None)
 
 
 def _forecast(

@@ -84,6 +84,8 @@ def print_prediction(forecasts: Forecasts, explain: bool = False) -> None:
     most = None if explain else ROWS // 2 if doubted and len(experiments) <= FEW else ROWS
     for line in mean_lines(forecasts):
         prose(line, "bold")
+    if forecasts.deviation:
+        prose(forecasts.deviation.sentence, "bold")
     left = show(_table(forecasts), most)
     if explain:
         _print_uses(experiments)

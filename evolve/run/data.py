@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from simulator.serving.bundled import BUNDLED, FILES, bundled_file, load_experim
 from simulator.serving.experiment import Experiment
 from simulator.serving.model import model_table
 from simulator.serving.observations import CLEAN, Observed, measured, together
+from simulator.serving.spec import Spec
 from simulator.serving.splits import TRAIN
 from simulator.serving.trace import Trace
 from simulator.serving.workload import first_stages, part_of, rows_of_part
 
 FEW = 10  # ids that a message can list
+Named = TypeVar("Named", Experiment, Spec)
 
 
 def experiments_of(files: Sequence[str]) -> list[Experiment]:
@@ -183,6 +186,23 @@ def known_experiment(
     if len(offered) > FEW:
         there = f"the closest of {len(offered)} are {closest(name, offered)}: {_listed_by(files)}"
     raise InputError(f"{option} {name}: no such experiment: {there}{instead and f'; {instead}'}")
+
+
+def only_named(
+    experiments: Iterable[Named], ids: Sequence[str], exclude: Sequence[str], files: Collection[str], instead: str = ""
+) -> list[Named]:
+    """The experiments, from these files, whose ids are in `ids`, all without any, but those in `exclude`.
+
+    Raises InputError for an unknown id, with what can be given `instead`, and if --exclude leaves nothing.
+    """
+    offered = {e.id: e for e in experiments}
+    for option, names in (("--id", ids), ("--exclude", exclude)):
+        for name in names:
+            known_experiment(option, name, offered, files, instead)
+    chosen = [e for e in offered.values() if (not ids or e.id in ids) and e.id not in exclude]
+    if exclude and not chosen:
+        raise InputError(f"--exclude {','.join(exclude)}: leaves no experiment: exclude fewer")
+    return chosen
 
 
 def _listed_by(files: Collection[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evolve.calibrate.steps.table import StepTable, read_steps
-from evolve.run.data import experiments_of, known_experiment
+from evolve.run.data import experiments_of, only_named
 from simulator.common.errors import InputError
 from simulator.serving.bundled import BUNDLED, STEPS, bundled_steps, source_runs
 from simulator.serving.experiment import Experiment
@@ -50,11 +50,14 @@ class _Catalog:
     by_name: dict[str, Experiment]
 
 
-def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str], sync: bool) -> Sources:
+def sources(
+    paths: Sequence[Path], experiments: str | None, wanted: Sequence[str], sync: bool, exclude: Sequence[str] = ()
+) -> Sources:
     """The runs of step tables: parquet files, folders of `evolve ingest`, or the bundled table by its name.
 
-    `experiments`: their file [default: the one in the folder, else the shipped runs]. `wanted`: only these, if any.
-    `sync`: the engines did not schedule ahead, even if the tables say so. Raises InputError if no run is left.
+    `experiments`: their file [default: the one in the folder, else the shipped runs]. `wanted`: only these, if any,
+    but those in `exclude`. `sync`: the engines did not schedule ahead, even if the tables say so. Raises InputError if
+    no run is left.
     """
     catalogs: dict[tuple[str, ...], _Catalog] = {}
     runs: list[TableRun] = []
@@ -70,7 +73,7 @@ def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str
             e = _experiment(steps, catalog, wanted)
             if e is None:
                 left_out.append(f"{steps.experiment}: {len(steps.step_id)} steps of no experiment in {catalog.label}")
-            elif not wanted or e.id in wanted:
+            elif (not wanted or e.id in wanted) and e.id not in exclude:
                 earlier = next((r for r in runs if r.experiment.id == e.id), None)
                 if earlier is not None:
                     where = f"{steps.file}: steps of {e.id!r} were in {earlier.steps.file} already"
@@ -79,16 +82,14 @@ def sources(paths: Sequence[Path], experiments: str | None, wanted: Sequence[str
             else:
                 others.append(e.id)
     offered = {e.id: e for c in catalogs.values() for e in c.experiments}
-    for name in wanted:
-        known_experiment("--id", name, offered, [file for files in catalogs for file in files])
+    listed = only_named(offered.values(), wanted, exclude, [file for files in catalogs for file in files])
     if not runs and others:
-        raise InputError(f"--id {', '.join(wanted)}: has no steps: there are steps of {', '.join(others)}")
+        raise InputError(f"no steps of {', '.join(e.id for e in listed)}: there are steps of {', '.join(others)}")
     if not runs:
         what = f"no steps of {', '.join(wanted)}" if wanted else "; ".join(left_out)
         raise InputError(f"--steps {', '.join(map(str, paths))}: {what}: give their --experiments FILE")
-    listed = tuple(e for e in offered.values() if not wanted or e.id in wanted)
     file_of = {e.id: files[0] for files, c in catalogs.items() if files != BUNDLED for e in c.experiments}
-    return Sources(tuple(runs), listed, tuple(left_out), file_of)
+    return Sources(tuple(runs), tuple(listed), tuple(left_out), file_of)
 
 
 def _files(path: Path, named: bool) -> tuple[list[Path], tuple[str, ...]]:

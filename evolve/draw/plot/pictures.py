@@ -26,7 +26,7 @@ def of_runs(kind: str, runs: Sequence[Searched]) -> Figure:
 
 
 def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> Figure:
-    """The picture `kind` of a program: fit on these experiments, curve of their closed loads, or terms on their
+    """The picture `kind` of a program: fit on these experiments, curve of their loads, or terms on their
     deployments."""
     if kind == "fit":
         return fit.draw(predict(source, experiments, SEEDS))
@@ -42,7 +42,7 @@ def title(kind: str, names: Sequence[str]) -> str:
         "history": "the champion's errors over the fitted candidates",
         "grid": "the lowest mean error by operations and features",
         "fit": "predicted against observed E2E, TTFT and ITL",
-        "curve": "throughput against speed along the clients of closed loads",
+        "curve": "throughput against speed along the load",
         "terms": "time of a decode step by term over its requests",
     }[kind]
     return f"{', '.join(names)}: {seen}"

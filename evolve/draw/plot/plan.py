@@ -60,7 +60,7 @@ def draw_speed(p: Pictures) -> Figure:
         for point in curve.measured:
             axes.plot([point.client_tokens_per_s], [point.gpu_tokens_per_s], "x", color=colour, markersize=6)
         last, at = curve.predicted[-1], places[-1]
-        axes.annotate(str(last.clients), at, (4, 4), textcoords="offset points", fontsize=SMALL, color=colour)
+        axes.annotate(f"{last.level:g}", at, (4, 4), textcoords="offset points", fontsize=SMALL, color=colour)
     axes.set_xlabel("tokens/s of each client")
     axes.set_ylabel("tokens/s per GPU")
     axes.set_xlim(left=0)

@@ -68,7 +68,8 @@ class Details:
         except InputError as e:
             return detail | {"problem": str(e)}
         about = [text for _, lines in rows for text in lines]
-        curves = curves_of(source, self._data.all, SCORE_SEEDS[:1]) if best else []
+        closed = [e for e in self._data.all if e.workload.closed]
+        curves = curves_of(source, closed, SCORE_SEEDS[:1]) if best else []
         return detail | {
             "predictions": [row for row, _ in rows],
             "curves": [asdict(curve) for curve in curves],

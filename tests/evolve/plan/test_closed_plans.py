@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import evolve
+from results import VLLM_DETAILED
 
 from evolve.plan.curve import curves_of, family
 from evolve.run.program import load
@@ -82,12 +83,38 @@ def test_the_curve_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert evolve("plot", "champion", "--kind", "curve", "--experiments", tmp_path / "e.yaml", "--out", out) == 0
     assert "bench" in out.read_text()
     assert evolve("plot", "champion", "--kind", "curve", "--out", out) == 2
-    assert "no load has concurrency" in capsys.readouterr().err
+    assert "choose some with --id" in capsys.readouterr().err
     [curve] = curves_of(load("champion"), load_experiments(tmp_path / "e.yaml"), [1])
-    assert (curve.own, [p.clients for p in curve.predicted]) == ((4,), [1, 2, 4, 8, 16, 32, 64])
+    assert (curve.own, [p.level for p in curve.predicted]) == ((4,), [1, 2, 4, 8, 16, 32, 64])
     [measured] = curve.measured
     # 4 clients at 50 + 59 x 7 ms an answer of 60 tokens
     assert measured.gpu_tokens_per_s == pytest.approx(4 * 60 / 0.463) and measured.client_tokens_per_s == 1e3 / 7
+
+
+def test_results_of_a_load_generator_are_on_one_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files of vLLM's benchmark at two rates, with single requests, go through `evolve ingest --trace`."""
+    per_request = {"input_lens": [600] * 40, "output_lens": [3] * 40, "ttfts": [0.04] * 40, "itls": [[0.01, 0.01]] * 40}
+    for rate in (2, 8):
+        times = {
+            "start_times": [10.0 + i / rate for i in range(40)],
+            "request_rate": rate,
+            "num_prompts": 40,
+            "completed": 40,
+        }
+        text = json.dumps(
+            VLLM_DETAILED | per_request | times | {"total_input_tokens": 24000, "total_output_tokens": 120}
+        )
+        (tmp_path / f"rate-{rate}.json").write_text(text)
+    files = [tmp_path / f"rate-{rate}.json" for rate in (2, 8)]
+    assert evolve("ingest", "--trace", *files, "--out", tmp_path, "--model", "llama-3.1-8b", "--hardware", "H100") == 0
+    [curve] = curves_of(load("champion"), load_experiments(tmp_path / "traces.yaml"), [1])
+    assert not curve.closed and {p.level for p in curve.predicted} >= {*curve.own} == {p.level for p in curve.measured}
+    # 40 requests in 39 gaps; answers of 3 tokens; 10 ms between them; one GPU
+    for point, rate in zip(curve.measured, (2 * 40 / 39, 8 * 40 / 39), strict=True):
+        assert point.level == pytest.approx(rate, rel=0.03)
+        assert point.gpu_tokens_per_s == pytest.approx(3 * point.level) and point.client_tokens_per_s == pytest.approx(
+            100.0
+        )
 
 
 def test_what_a_cap_holds_back_is_a_queue_that_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

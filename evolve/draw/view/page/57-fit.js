@@ -54,13 +54,13 @@ function drawCurves(chart, run) {
     type: "scatter", mode, name: shortName(experiment), legendgroup: experiment, showlegend: word === "predicted", hoverinfo: "text",
     x: points.map((p) => p.client_tokens_per_s), y: points.map((p) => p.gpu_tokens_per_s), line: { color: palette()[k % palette().length], width: 1.5 },
     marker: { color: palette()[k % palette().length], size: word === "measured" ? 11 : 5, symbol: word === "measured" ? "x" : "circle" },
-    text: points.map((p) => [experiment, `${word}, ${counted(p.clients, "client")}`, `${number(p.client_tokens_per_s, 3)} tokens/s each, ${number(p.gpu_tokens_per_s, 4)} per GPU`].map(plain).join("<br>")),
+    text: points.map((p) => [experiment, `${word}, ${counted(p.level, "client")}`, `${number(p.client_tokens_per_s, 3)} tokens/s each, ${number(p.gpu_tokens_per_s, 4)} per GPU`].map(plain).join("<br>")),
   })));
   chart.draw({
     traces, layout: { xaxis: axis("tokens/s of each client", { rangemode: "tozero" }), yaxis: axis("tokens/s per GPU", { rangemode: "tozero" }), showlegend: true, uirevision: `${state.id}` },
     summary: `Program ${state.id}, ${counted(shown.length, "closed load")}: more clients, more tokens per GPU, and slower for each.`,
     table: () => table("Throughput and speed", [
-      { head: "run", long: true, cell: (r) => r.experiment }, { head: "clients", number: true, cell: (r) => `${r.clients}` }, { head: "kind", cell: (r) => r.word },
+      { head: "run", long: true, cell: (r) => r.experiment }, { head: "clients", number: true, cell: (r) => `${r.level}` }, { head: "kind", cell: (r) => r.word },
       { head: "tokens/s of each", number: true, cell: (r) => number(r.client_tokens_per_s, 3) }, { head: "tokens/s per GPU", number: true, cell: (r) => number(r.gpu_tokens_per_s, 4) },
     ], shown.flatMap(({ experiment, predicted, measured }) => [...predicted.map((p) => ({ ...p, experiment, word: "predicted" })), ...measured.map((p) => ({ ...p, experiment, word: "measured" }))])),
   });
