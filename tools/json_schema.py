@@ -48,7 +48,8 @@ correlations=FOLD correlated=METHOD.NAME provenance.sources=TABLE programs=PROPO
 step_tables=ID results[].errors=ID results[].cycles=SPLIT texts=MODEL by_kind_pct=KIND
 measured.mean_abs_error_pct=KIND full.mean_abs_error_pct=KIND left_out=ID refits[].constants=METHOD.NAME
 results[].features=ID rows[].loads=KIND h3.holds=KIND sweep=KEY slo_ms=LIMIT rows[].holds=LIMIT measure_first=GPU
-figures_ms=FIGURE change_pct=FIGURE elasticity=FIGURE also=SETTING
+figures_ms=FIGURE change_pct=FIGURE elasticity=FIGURE also=SETTING usd_per_gpu_hour=GPU intervals_ms=FIGURE
+intervals_ms.FIGURE=LEVEL
 """
 NAMED = dict(re.findall(r"(\S+)=(\S+)", NAMES))
 # Objects that occur in several places, by keys that identify them.
@@ -185,21 +186,13 @@ def samples(home: Path, quick: bool = False, budget: int = 14, seed: int = 3) ->
         printed(*one, "rate=5"),
         printed(*one, "rate=300", "--sweep", "tp=1,3", "--slo", "ttft_p99=1s"),
         printed(*one, "max_num_seqs=64"),
-        printed("predict", "champion", "--experiments", data, "--id", "dense-chat", "--json", "--load", "50"),
-        printed("predict", "floor", "--experiments", data, "--id", "dense-code", "--json", "--load", "50"),
-        printed(
-            "predict",
-            "floor",
-            "--experiments",
-            data,
-            "--id",
-            "dense-chat",
-            "--json",
-            "--load",
-            "50",
-            "--slo",
-            "ttft_p99=1us",
-        ),
+    ]
+    plans = "plan", "--experiments", data, "--json", "--id"
+    found["plan"] = [
+        printed(*plans, "dense-chat", "--tp", 1, "--slo", "ttft_p99=1s", "--price", "H100=2.5"),
+        printed("plan", "floor", *plans[1:], "dense-code", "--tp", 1),
+        printed("plan", "floor", *plans[1:], "dense-chat", "--tp", 3, "--slo", "ttft_p99=1us"),
+        printed("plan", "floor", *plans[1:], "dense-chat", "--tp", 1, "--slo", "ttft_p99=1us"),
     ]
     found["show --ablate"] = [printed("show", "--ablate", "components", "--experiments", data, "--json")]
     found["drift"] = [

@@ -28,6 +28,7 @@ from evolve.output.columns import Columns, columns
 from evolve.output.terms import TERMS
 from evolve.plan.prediction_rows import PREDICTIONS, STAGES
 from evolve.plan.sensitivity_result import SENSITIVITY
+from evolve.plan.plan_result import ROWS
 from evolve.plan.sweep_rows import SWEEP
 from evolve.run import config as settings
 from evolve.search.llm.ledger import LedgerRow
@@ -108,6 +109,7 @@ FRAMES: dict[str, Columns] = {
     "predict: `evolve predict --csv`": PREDICTIONS,
     "stages of a prediction": STAGES,
     "sweep: `evolve predict --sweep --csv`": SWEEP,
+    "deployments: `evolve plan --csv`": ROWS,
     "`evolve sensitivity --csv`": SENSITIVITY,
     "`evolve show --ablate --csv`": AblationRow,
     "Program.constants: `evolve show --csv`": CONSTANTS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,6 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, bool) or not least <= number <= most:
         raise InputError(f"{name}: {shown(value)}: must be a whole number from {least:,} to {most:,}: give another one")
     return number
-
-
-def positive(name: str, value: Any, most: float, what: str) -> float:
-    """The number above 0 that an argument is, of `what`. Raises InputError for another type, or outside the range.
-
-    >>> positive("load_rps", 2, 10.0, "requests/s")
-    2.0
-    """
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) <= most:
-        raise InputError(f"{name}: {spelled(value)}: must be {what} above 0, up to {most:,.0f}: give another number")
-    return float(value)
 
 
 def path(name: str, value: object, what: str) -> Path:

@@ -210,6 +210,10 @@ def deployments(
     0   1         4          10.0
     1   2         2          10.0
     """
+    if not isinstance(load, Spec):
+        raise InputError(f"load: {arguments.spelled(load)}: is no spec: give one, as evolve.Spec.of makes it")
+    if prices is not None and not isinstance(prices, Mapping):
+        raise InputError(f'prices: {shown(prices)}: names no GPUs: give a mapping such as {{"H100": 2.5}}')
     priced = read_prices([f"{gpu}={usd}" for gpu, usd in (prices or {}).items()], "prices")
     source, space = _program(program).source, Space(_axes(vary))
     found = make_plan(source, load, _arrival_seeds(seeds), space, _limits(slo), priced, Line(True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import click
 
@@ -136,8 +135,7 @@ def _described(model: str | None, hardware: Sequence[str], settings: Mapping[str
     if lacking or not model:
         raise InputError(f"a plan lacks {', '.join(lacking)}: give them, or --experiments FILE")
     engine = {"version": VERSION, **settings}
-    spec = Spec.under(model, hardware[0], load.entry(), engine=engine, files=load.files)
-    return replace(spec, engine=replace(spec.engine, given=spec.engine.given - {"tensor_parallel"}))
+    return Spec.under(model, hardware[0], load.entry(), engine=engine, files=load.files)
 
 
 def _from_file(file: str, ids: Sequence[str]) -> Spec:

@@ -5,16 +5,22 @@ again. A value is one of completion.KINDS, or one of the words between `|`.
 """
 
 WORDS = """
+plan PROGRAM --model=MODEL --hardware=GPU... --weights=ANY... --tp=ANY... --dp=ANY... --ep=on|off
+    --max-num-seqs=ANY... --max-num-batched-tokens=ANY... --engine=ANY... --rate=ANY --concurrency=ANY
+    --requests=ANY --prompt-len=ANY --output-len=ANY --shared-prefix=ANY --trace=FILE --experiments=FILE
+    --id=ANY... --slo=ANY... --price=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json --quiet
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 predict PROGRAM --experiments=FILE --id=ANY... --exclude=ANY... --model=MODEL --hardware=GPU --tp=ANY
     --engine=ANY... --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY
-    --prefill=ANY --decode=ANY --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY
-    --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY --explain
+    --shared-prefix=ANY --trace=FILE --prefill=ANY --decode=ANY --seeds=ANY --part=train|valid|test
+    --sweep=ANY... --slo=ANY... --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain
-probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
-    --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --engine=ANY...
+    --budget-runs=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
+    --max-constants=ANY --explain
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
     --model-config=ANY... --workers=ANY --json --quiet --explain
 fit PROGRAM --experiments=FILE --id=ANY... --exclude=ANY... --only=ANY... --scope=shared|per-model

@@ -20,7 +20,7 @@ from evolve.plan.pictures import pictures_of
 from evolve.plan.plan_result import SHOWN, Plan, PlanRow, answer, name_of
 from evolve.plan.replicas import Replicas, fewest, stage_needs, surer, users_of
 from evolve.plan.slo import SloLimit
-from evolve.plan.sweep import as_asked, check_rate
+from evolve.plan.sweep import as_asked, check_pools, check_rate
 from evolve.plan.sweep_result import SweepFigures
 from evolve.plan.warnings import about
 from evolve.run.program import Source
@@ -52,11 +52,13 @@ class Space:
         own_tp, own_dp = spec.engine.tensor_parallel, spec.engine.data_parallel
         tp = self.axes.tp or ((own_tp,) if "tensor_parallel" in given else DEGREES)
         dp = self.axes.data_parallel or ((own_dp,) if "data_parallel" in given or not moe else DEGREES)
-        spread = self.spread or ((spec.engine.expert_parallel > 1,) if "expert_parallel" in given else (False, True))
+        own_spread = (spec.engine.expert_parallel > 1,) if "expert_parallel" in given else (False, True)
+        spread = self.spread or ((False, True) if self.axes.expert_parallel else own_spread)
         asked = self.axes.tp and self.axes.data_parallel
-        pairs = [(t, d) for t, d in product(tp, dp) if asked or t * d <= max(NODE, own_tp * own_dp)]
+        pairs = [(t, d) for t, d in product(tp, dp) if asked or t * d <= max(NODE, own_tp * own_dp, t, d)]
         gpus = [t * d if on else 1 for t, d in pairs for on in (spread if moe else (False,))]
-        axes = replace(self.axes, tp=tp, data_parallel=dp, expert_parallel=tuple(sorted({1, *gpus})))
+        experts = self.axes.expert_parallel or tuple(sorted({1, *gpus}))
+        axes = replace(self.axes, tp=tp, data_parallel=dp, expert_parallel=experts)
         settings = [
             s
             for s in axes.settings(spec.gpu.name, spec.engine)
@@ -88,7 +90,7 @@ def plan(
     pictures. pruned: leave out what cannot be among the first; the answer is the same without. Raises InputError for a
     load that cannot be shared.
     """
-    _check(spec, limits)
+    _check(spec, space.axes, limits)
     question = Question.of(source, seeds, limits)
     axes, settings = space.of(spec)
     _check_prices(prices, settings)
@@ -151,9 +153,13 @@ def plan(
         line.close()
 
 
-def _check(spec: Spec, limits: Sequence[SloLimit]) -> None:
-    """Raises InputError for a load that replicas cannot share, or that asks nothing of them."""
+def _check(spec: Spec, axes: Axes, limits: Sequence[SloLimit]) -> None:
+    """Raises InputError for a load that replicas cannot share, or that asks nothing of them, and for keys of a sweep
+    that no deployment has."""
     where = f"experiment {spec.id!r}"
+    if axes.levels:
+        raise InputError(f"{where}: has one load in a plan: leave {axes.load} out, or sweep it")
+    check_pools(spec, axes)
     if spec.replicas > 1:
         raise InputError(f"{where}: has {spec.replicas} replicas, and a plan counts them: leave replicas out")
     if spec.workload.closed and not limits:
@@ -166,7 +172,7 @@ def _check_prices(prices: Mapping[str, float], settings: Sequence[Setting]) -> N
     """Raises InputError if some GPUs have a price and others do not."""
     lacking = [name for name in dict.fromkeys(s.hardware for s in settings) if prices and name not in prices]
     if lacking:
-        raise InputError(f"--price: has none of {', '.join(lacking)}: give one of every GPU, or of none")
+        raise InputError(f"prices: there is none of {', '.join(lacking)}: give one of every GPU, or of none")
 
 
 @dataclass

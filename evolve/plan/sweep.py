@@ -92,17 +92,23 @@ def as_asked(spec: Spec) -> Experiment | Spec:
 
 
 def _check_loads(specs: Sequence[Spec], axes: Axes) -> None:
-    """Raises InputError for a load that has no rate or no clients to vary, and for pools that are not there."""
+    """Raises InputError for a load that has no rate or no clients to vary."""
     for spec in specs:
         closed, where = spec.workload.closed, f"experiment {spec.id!r}"
         if axes.rate and closed:
             raise InputError(f"{where}: its clients wait for answers, so it has no rate: vary concurrency")
-        if (axes.prefill or axes.decode or axes.gpus) and not (spec.pools and all(spec.pools.instances)):
-            raise InputError(f"{where}: has no separate pools: give it prefill and decode, or vary other keys")
+        check_pools(spec, axes)
         if axes.concurrency and not closed:
             raise InputError(f"{where}: has a rate and no concurrency: give it concurrency and requests, or vary rate")
         if axes.rate:
             check_rate(spec)
+
+
+def check_pools(spec: Spec, axes: Axes) -> None:
+    """Raises InputError if instances of pools vary that are not there."""
+    if (axes.prefill or axes.decode or axes.gpus) and not (spec.pools and all(spec.pools.instances)):
+        problem = "has no separate pools: give it prefill and decode, or vary other keys"
+        raise InputError(f"experiment {spec.id!r}: {problem}")
 
 
 def check_rate(spec: Spec) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 
-from simulator.model.formats import BF16, FP8
-from simulator.serving.engine import STANDARD
+from simulator.model.formats import BF16, FP8, IN_16
 from simulator.serving.experiment import Experiment
 
 # Settings whose option has another name than theirs with hyphens. Settings without one are not vLLM's.
@@ -35,25 +34,29 @@ SWITCHES = {
 def serve(e: Experiment) -> str | None:
     """`vllm serve ...` of one replica, with the settings that are given; None for separate pools.
 
-    vLLM itself makes fp8 of a checkpoint of 16 bits. Other types need a checkpoint of that type.
+    vLLM itself makes fp8 of a checkpoint of 16 bits. Other types need a checkpoint of that type. The limits of a batch
+    are always there without a version: their defaults are not vLLM's then.
     """
     if e.spec is None or e.pools:
         return None
-    given = e.spec.engine.to_entry()
-    kind, model = given.get("quantization"), shlex.quote(e.model)
-    words = ["vllm", "serve"]
-    words.append(model if kind in (None, BF16.name, FP8.name) else f"CHECKPOINT  # {model} as {kind}:")
+    engine, model = e.spec.engine, shlex.quote(e.model)
+    given = engine.to_entry()
+    if engine.version is None:
+        given |= {"max_num_seqs": e.engine.max_num_seqs, "max_num_batched_tokens": e.engine.max_num_batched_tokens}
+    made = engine.quantization if e.spec.model.architecture.formats == IN_16 else None
+    other = made not in (None, BF16.name, FP8.name)
+    words = ["vllm", "serve", "CHECKPOINT" if other else model]
     for name, option in OPTIONS.items():
-        if name in given and given[name] != getattr(STANDARD, name):
+        if name in given and not (name.endswith("_parallel") and given[name] == 1):
             words += [option, str(given[name])]
-    if given.get("expert_parallel", 1) > 1:
+    if engine.expert_parallel > 1:
         words.append("--enable-expert-parallel")
     words += [f"--{'' if given[name] else 'no-'}{switch}" for name, switch in SWITCHES.items() if name in given]
-    if kind == FP8.name:
+    if made == FP8.name:
         words += ["--quantization", "fp8"]
     if method := given.get("speculative_method"):
         config = {"method": method, "num_speculative_tokens": given.get("num_speculative_tokens")}
         if "draft_model" in given:
             config["model"] = given["draft_model"]
         words += ["--speculative-config", shlex.quote(json.dumps(config))]
-    return " ".join(words)
+    return " ".join([*words, *([f"# CHECKPOINT: {model} as {made}"] if other else [])])

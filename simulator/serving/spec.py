@@ -27,7 +27,7 @@ from simulator.serving.model import Model, ModelTable, known_model, read_model
 from simulator.serving.observations import CLEAN, Components, Observed
 from simulator.serving.pools import DECODE, PREFILL, Pool, Pools
 from simulator.serving.speculation import unfolded
-from simulator.serving.workload import Workload, at_rate, at_users
+from simulator.serving.workload import Workload, at_rate, at_users, output_lengths, prompt_lengths
 from simulator.serving.workload_entry import NO_FILES, Files, check_size, read_workload, workload_entry
 
 DURATION_S = 600.0  # of the steady load of `Spec.of`
@@ -99,7 +99,7 @@ class Spec:
         rate: float | None = None,
         prompt_len: int = 0,
         output_len: int = 0,
-        tp: int = 1,
+        tp: int | None = None,
         id: str = "",
         *,
         concurrency: int | None = None,
@@ -115,9 +115,7 @@ class Spec:
         name of the model. engine: its other settings, as in `vary`. Raises InputError for an unknown name or a value
         out of range.
         """
-        known_model(str(model), f"model {model}")
-        known_gpu(str(hardware), f"hardware {hardware}")
-        where = f"{model} on {hardware}, TP {tp}"
+        where = f"{model} on {hardware}, TP {tp or 1}"
         for name, value in (("prompt_len", prompt_len), ("output_len", output_len)):
             if isinstance(value, bool) or not isinstance(value, Integral):
                 problem = f"{name} must be a whole number of tokens, got {shown(value)}"
@@ -131,12 +129,7 @@ class Spec:
             count = REQUESTS * users if requests is None else _plain(requests)
             load = {"concurrency": users, "requests": count, "warmup_requests": WARMUP * users}
         workload = {"name": "plan", **load, "prompt_len": _plain(prompt_len), "output_len": _plain(output_len)}
-        spec = cls.under(model, hardware, workload, tp, id, engine)
-        tokens, most = prompt_len + output_len, spec.model.architecture.longest
-        if tokens > most > 0:
-            problem = f"prompt and answer have {tokens:,} tokens, at most {most:,} fit"
-            raise InputError(f"{where}: {problem}: give shorter ones")
-        return spec
+        return cls.under(model, hardware, workload, tp, id, engine)
 
     @classmethod
     def under(
@@ -144,24 +137,33 @@ class Spec:
         model: str,
         hardware: str,
         workload: JsonObject,
-        tp: int = 1,
+        tp: int | None = None,
         id: str = "",
         engine: Mapping[str, Setting | None] | None = None,
         files: Files = NO_FILES,
     ) -> Spec:
         """A known model on `tp` known GPUs under the `workload` of an experiments file, whose files `files` reads.
 
-        Raises InputError for an unknown name or a value out of range.
+        Raises InputError for an unknown name, a value out of range, and a load of which no request fits.
         """
-        where = f"{model} on {hardware}, TP {tp}"
+        known_model(str(model), f"model {model}")
+        known_gpu(str(hardware), f"hardware {hardware}")
+        where = f"{model} on {hardware}, TP {tp or 1}"
+        own = {"tensor_parallel": tp} if tp is not None else {}
         entry = {
             "id": id or model,
             "model": model,
             "hardware": hardware,
-            "engine": {key: _plain(value) for key, value in {"tensor_parallel": tp, **(engine or {})}.items()},
+            "engine": {key: _plain(value) for key, value in {**own, **(engine or {})}.items()},
             "workload": workload,
         }
-        return read_spec(entry, where, files)
+        spec = read_spec(entry, where, files)
+        tokens = int(prompt_lengths(spec.workload).min() + output_lengths(spec.workload).min())
+        most = spec.model.architecture.longest
+        if tokens > most > 0:
+            problem = f"the shortest prompt and answer have {tokens:,} tokens, at most {most:,} fit"
+            raise InputError(f"{where}: {problem}: give shorter ones")
+        return spec
 
     def vary(
         self,

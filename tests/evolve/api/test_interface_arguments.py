@@ -13,6 +13,7 @@ import evolve
 
 FRAME = pd.DataFrame({"rate": [1.0], "e2e_ms": [2.0]})
 SEVEN = "llama-2-7b", "H100", 1
+CHAT = evolve.Spec.of("llama-3.1-8b", "H100", rate=1, prompt_len=100, output_len=10)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,27 @@ SEVEN = "llama-2-7b", "H100", 1
         (lambda e: e.search("smoke", out="."), ".: exists already, and nothing in it can be resumed: choose another"),
         (lambda e: e.load_run(""), "path: '': give the folder of a run"),
         (lambda e: e.Program(""), "program: '': give a shipped name, a file, RUN:ID, a text, or a run's champion"),
-        (lambda e: e.sweep("champion", vary={"rate": [5]}, load_rps=9.0), "load_rps tries the rates of one, two,"),
-        (lambda e: e.sweep("champion", load_rps=-1.0), "load_rps: -1.0: must be requests/s above 0"),
-        (lambda e: e.sweep("champion", load_rps="5"), "load_rps: '5': must be requests/s above 0, up to 1,000,000"),
-        (lambda e: e.sweep("champion", load_rps=True), "load_rps: true: must be requests/s above 0"),
-        (lambda e: e.sweep("champion", load_rps=float("inf")), "load_rps: inf: must be requests/s above 0"),
+        (
+            lambda e: e.deployments("champion", CHAT, vary=["tp"]),
+            "vary: ['tp']: names no values: give a mapping such as",
+        ),
+        (
+            lambda e: e.deployments("champion", CHAT, slo="ttft_p99=1"),
+            "slo: ttft_p99=1: ttft_p99 must be a time above 0",
+        ),
+        (
+            lambda e: e.deployments("champion", CHAT, prices={"H20": 1}),
+            "prices H20: is not a known GPU: the closest are",
+        ),
+        (lambda e: e.deployments("champion", CHAT, prices={"H100": 0}), "prices H100=0: '0' is no price: write GPU="),
+        (lambda e: e.deployments("champion", CHAT, prices={"H200": 2.5}), "prices: there is none of H100-SXM-80GB"),
+        (lambda e: e.deployments("champion", CHAT, prices=2.5), "prices: 2.5: names no GPUs: give a mapping"),
+        (lambda e: e.deployments("champion", "plan.yaml"), "load: 'plan.yaml': is no spec: give one, as"),
+        (
+            lambda e: e.deployments("champion", CHAT, vary={"gpus": [8]}),
+            "experiment 'llama-3.1-8b': has no separate pools",
+        ),
+        (lambda e: e.deployments("champion", CHAT, vary={"rate": [5]}), "experiment 'llama-3.1-8b': has one load in a"),
         (lambda e: e.search("smoke", start=5), "start: 5: give programs by name or file, or evolve.Program"),
         (lambda e: e.sweep("champion", ids="x"), "ids: x: no such experiment: the closest of 24 are "),
         (lambda e: e.sweep("champion", []), "loads: there are none: give files"),

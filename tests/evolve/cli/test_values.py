@@ -69,11 +69,8 @@ def test_both_ways_to_write_a_value_are_the_same_option(capsys: Capsys) -> None:
     [
         (["predict", "--cluster", "x"], "No such option '--cluster': see `evolve predict --help`"),  # not --latex
         (["predict", "--experiment", "x"], "No such option '--experiment'. Did you mean '--experiments'?: see"),
-        (
-            ["predict", "--prompt-len", "1k"],
-            "Invalid value for '--prompt-len': '1k' is not a whole number of at least 1: see",
-        ),
-        (["predict", "--load", "1k"], "Invalid value for '--load': '1k' is not a number: see"),
+        (["predict", "--prompt-len", "1k"], "--prompt-len '1k': is no length: write TOKENS, or a distribution such as"),
+        (["predict", "--rate", "1k"], "Invalid value for '--rate': '1k' is not a number: see"),
         (
             ["run", "--cluster", "http://127.0.0.1:8787"],
             "is not an address of a scheduler. Write it like tcp://HOST:8786",

@@ -1,18 +1,15 @@
-"""`evolve predict --load` by stage: the fewest replicas are those that every number of replicas, tried one by one, shows."""
+"""`evolve plan` by stage: the fewest replicas are those that every number of replicas, tried one by one, shows."""
 
 from __future__ import annotations
 
-import csv
-import io
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Capsys, flat, printed
-from test_replicas import plan, predicted, with_trace
+from commands import Capsys, flat
+from test_replicas import plan, planned, watched, with_trace
 
-import evolve.plan.sweep as sweep_module
 from evaluator.metrics import LONGER, WAITING
 from evaluator.score import Prediction, predictions, score_set
 from evolve.run.data import experiments_of
@@ -21,7 +18,6 @@ from simulator.clock.replay import replay
 from simulator.serving.observations import Observation
 
 STAGES = ((30.0, 10.0), (200.0, 10.0), (70.0, 20.0))  # requests/s, s
-LOAD = 92.5  # requests/s, the mean of these: one replica has the load as it is in the file
 ITL = "itl_mean=6.5ms"  # the more requests/s a replica has, the longer
 MOST = 12  # replicas that are tried one by one
 SEEDS = (1, 2, 3)
@@ -46,12 +42,17 @@ def itl_ms(run: Observation | None) -> float:
 
 
 def asked(tmp_path: Path, slo: str = ITL, stages: tuple[tuple[float, float], ...] = STAGES) -> tuple[object, ...]:
-    return "--experiments", plan(tmp_path / "own.yaml", *stages), "--load", LOAD, "--slo", slo
+    return "--experiments", plan(tmp_path / "own.yaml", *stages), "--slo", slo
+
+
+def of_floor(capsys: Capsys, *args: object) -> dict[str, Any]:
+    """The JSON of `evolve plan floor`."""
+    return planned(capsys, *args, program="floor")
 
 
 def out(capsys: Capsys, *args: object) -> str:
-    """The lines of `evolve predict floor`, joined."""
-    return flat(capsys, "predict", "floor", *args)
+    """The lines of `evolve plan floor`, joined."""
+    return flat(capsys, "plan", "floor", *args)
 
 
 def test_the_fewest_by_stage_are_brute_force_s(
@@ -63,89 +64,71 @@ def test_the_fewest_by_stage_are_brute_force_s(
     whole = min(n for n, p in one_by_one.items() if itl_ms(p.predicted.summary) <= 6.5)
     assert fewest[0] < fewest[2] < whole < fewest[1] < MOST
 
-    result = predicted(capsys, *asked(tmp_path), program="floor")
+    result = of_floor(capsys, *asked(tmp_path))
     assert [line["replicas"] for line in result["by_stage"]] == fewest
     assert [line["itl_ms"]["mean"] for line in result["by_stage"]] == [stages[n][i] for i, n in enumerate(fewest)]
     assert [line["rate_rps"] for line in result["by_stage"]] == pytest.approx([30.0, 200.0, 70.0])
     assert [(line["begins_s"], line["duration_s"]) for line in result["by_stage"]] == [(0, 10), (10, 10), (20, 20)]
-    [knee] = result["knees"]
-    assert (knee["replicas"], knee["replicas_every_stage"]) == (whole, max(fewest))
-    assert knee["gpu_hours_every_stage"] == pytest.approx(max(fewest) * 40.0 / 3600.0)
+    assert result["rows"][0]["replicas"] == whole
+    assert result["gpu_hours"] == pytest.approx(max(fewest) * 40.0 / 3600.0)
     following_s = 10.0 * fewest[0] + 10.0 * fewest[1] + 20.0 * fewest[2]
-    assert knee["gpu_hours_by_stage"] == pytest.approx(following_s / 3600.0)
+    assert result["gpu_hours_by_stage"] == pytest.approx(following_s / 3600.0)
 
 
-def test_the_table_marks_what_holds_over_the_whole_run_only(tmp_path: Path, capsys: Capsys) -> None:
-    result = predicted(capsys, *asked(tmp_path), program="floor")
-    [knee] = result["knees"]
-    text = out(capsys, *asked(tmp_path))
-    whole, every = knee["replicas"], knee["replicas_every_stage"]
-    assert f" {whole} * {whole} {every} {every} " in text and f"*: dense-chat: {whole} replicas" in text
-    peak = result["by_stage"][1]
+def test_what_holds_over_the_whole_run_only_is_said(tmp_path: Path, capsys: Capsys) -> None:
+    result = of_floor(capsys, *asked(tmp_path))
+    whole, peak = result["rows"][0]["replicas"], result["by_stage"][1]
+    text, every = out(capsys, *asked(tmp_path)), peak["replicas"]
+    said = f"{whole} replicas keep the limits over the whole run, not in every stage"
+    assert f"{said}: that takes {every}." in text
     assert f"2 0:00:10 200.00 {every} {every} {peak['itl_ms']['mean']:.4g}" in text
-    assert f"0.0111 h with {every} replicas: {knee['gpu_hours_every_stage']:.4g} GPU hours" in text
-    easy = out(capsys, *asked(tmp_path, "itl_mean=1s,ttft_p99=60s"))
-    assert "*" not in easy
+    assert f"0.0111 h with {every} replicas: {result['gpu_hours']:.4g} GPU hours" in text
+    assert "over the whole run" not in out(capsys, *asked(tmp_path, "itl_mean=1s,ttft_p99=60s"))
 
 
 def test_each_count_of_replicas_is_replayed_once(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the search over the whole run, which alone have rows, and the few that stages need besides."""
-    rates: list[float] = []
-
-    def seen(record: Any, e: Any, *args: Any) -> Any:
-        rates.append(e.workload.stages[0].rate)
-        return figures(record, e, *args)
-
-    figures = sweep_module.figures_of
-    monkeypatch.setattr(sweep_module, "figures_of", seen)
-    result = predicted(capsys, *asked(tmp_path), program="floor")
-    assert len(rates) == len(set(rates))
-    rows = {round(30.0 / row["replicas"], 9) for row in result["rows"]}
-    assert rows < {round(rate, 9) for rate in rates} and len(rates) <= len(rows) + 4
+    """Those of the search over the whole run, and the few that stages need besides."""
+    replayed = watched(monkeypatch)
+    of_floor(capsys, *asked(tmp_path, stages=((92.5, 20.0),)))
+    alone = len(replayed)
+    replayed.clear()
+    of_floor(capsys, *asked(tmp_path))
+    rates = [figures.offered_rps for figures in replayed]
+    assert len(rates) == len(set(rates)) and len(rates) <= alone + 4
 
 
 def test_a_load_of_one_stage_has_no_stages(tmp_path: Path, capsys: Capsys) -> None:
     args = asked(tmp_path, ITL, ((92.5, 20.0),))
-    result = predicted(capsys, *args, program="floor")
-    [knee] = result["knees"]
-    assert result["by_stage"] == [] and knee["replicas"]
-    assert {knee[f"{of}_every_stage"] for of in ("replicas", "gpus", "gpu_hours")} == {None}
+    result = of_floor(capsys, *args)
+    assert result["rows"] and result["by_stage"] == []
+    assert result["gpu_hours"] is None and result["gpu_hours_by_stage"] is None
     text = out(capsys, *args)
     assert "every stage" not in text and "GPU hours" not in text
-    both = plan(tmp_path / "both.yaml", *STAGES)
-    one = (tmp_path / "own.yaml").read_text().removeprefix("experiments:\n")
-    both.write_text(both.read_text().replace("dense-chat", "staged").replace("version: 1\n", one))
-    text = out(capsys, "--experiments", both, *args[2:])
-    assert f"{knee['replicas']} {knee['gpus']} staged" in text or f"{knee['replicas']} {knee['gpus']} *" in text
-    rates = "--experiments", plan(tmp_path / "own.yaml", *STAGES), "--sweep", "rate=10,20", "--slo", "itl_mean=1s"
-    assert predicted(capsys, *rates, program="floor")["by_stage"] == []
 
 
 def test_a_stage_that_no_number_serves_is_none(tmp_path: Path, capsys: Capsys) -> None:
     """One request in forty has a long answer, so the p90 of all is that of the others, and the status is 0."""
     stages = [{"rate": 40.0, "duration_s": 20.0}, {"rate": 1.0, "duration_s": 20.0, "output_len": 500}]
-    args = "--experiments", plan(tmp_path / "own.yaml", (1.0, 1.0), stages=stages), "--load", 41, "--slo", "e2e_p90=1s"
-    result = predicted(capsys, *args, program="floor")
+    args = "--experiments", plan(tmp_path / "own.yaml", (1.0, 1.0), stages=stages), "--slo", "e2e_p90=1s"
+    result = of_floor(capsys, *args)
     easy, long = result["by_stage"]
     assert easy["replicas"] and long["replicas"] is None and long["gpus"] is None and long["e2e_ms"] is None
-    [knee] = result["knees"]
-    assert knee["replicas"] and knee["replicas_every_stage"] is None and knee["gpu_hours_by_stage"] is None
+    assert result["rows"][0]["replicas"] and result["gpu_hours_by_stage"] is None
     text = out(capsys, *args)
-    assert "(none in 2)" in text and "GPU hours" not in text
+    assert "not in every stage: no number does." in text and "GPU hours" not in text
+    assert "2 0:00:20 1.00 none" in text
 
 
 def test_a_queue_that_grows_in_a_stage_is_too_much_there(tmp_path: Path, capsys: Capsys) -> None:
     """Without a limit that shows it: counted request by request, in the replay of the whole run."""
     stages = ((10.0, 10.0), (500.0, 10.0), (10.0, 30.0))
     args = asked(tmp_path, "itl_mean=1s", stages)
-    peak = predicted(capsys, *args, program="floor")["by_stage"][1]
-    load_rps = 5400.0 / 50.0
+    peak = of_floor(capsys, *args)["by_stage"][1]
 
     def grows(count: int) -> bool:
-        scale = LOAD / load_rps / count
-        file = plan(tmp_path / f"{count}.yaml", *((rate * scale, s) for rate, s in stages))
+        file = plan(tmp_path / f"{count}.yaml", *((rate / count, s) for rate, s in stages))
         [e] = experiments_of([str(file)])
         first, second, waiting, e2e = [], [], 0, 0
         for seed in SEEDS:
@@ -164,9 +147,9 @@ def test_a_queue_that_grows_in_a_stage_is_too_much_there(tmp_path: Path, capsys:
 def test_a_queue_from_the_stage_before_counts(tmp_path: Path, capsys: Capsys) -> None:
     """Ten quiet seconds need one replica, and more after a peak that one does not serve."""
     peak, quiet = (500.0, 10.0), (20.0, 10.0)
-    args = "--load", 260, "--slo", "ttft_p99=60ms", "--experiments"
-    [_, after] = predicted(capsys, *args, plan(tmp_path / "after.yaml", peak, quiet), program="floor")["by_stage"]
-    [before, _] = predicted(capsys, *args, plan(tmp_path / "before.yaml", quiet, peak), program="floor")["by_stage"]
+    args = "--slo", "ttft_p99=60ms", "--experiments"
+    [_, after] = of_floor(capsys, *args, plan(tmp_path / "after.yaml", peak, quiet))["by_stage"]
+    [before, _] = of_floor(capsys, *args, plan(tmp_path / "before.yaml", quiet, peak))["by_stage"]
     assert before["replicas"] == 1 < after["replicas"]
 
 
@@ -176,52 +159,32 @@ def test_a_stage_of_bursts_is_no_queue_that_grows_wherever_it_stands(
 ) -> None:
     """Whole bursts of ten wait, the steady stage does not. By the halves of the run alone, and of a lone burst, the
     queue would grow at any rate if the bursts came last: 1,067 GPUs instead of 4."""
-    stages = ["{rate: 2, duration_s: 300}", "{rate: 4, duration_s: 120, arrival: {burst: {size: 10}}}"]
+    calm, bursts = (rate * 20.0 * 420.0 / 1080.0 for rate in (2, 4))  # requests/s of a load of 20 on average
+    stages = [
+        f"{{rate: {calm}, duration_s: 300}}",
+        f"{{rate: {bursts}, duration_s: 120, arrival: {{burst: {{size: 10}}}}}}",
+    ]
     file = tmp_path / "bursts.yaml"
     file.write_text(
-        "version: 1\nexperiments:\n- {id: b, model: llama-3.1-8b, hardware: H100, workload: {name: b, stages: "
+        "version: 1\nexperiments:\n- {id: b, model: llama-3.1-8b, hardware: H100, engine: {tensor_parallel: 1}, "
+        "workload: {name: b, stages: "
         f"[{stages[first]}, {stages[1 - first]}], prompt_len: 4000, output_len: 100}}}}\n"
     )
-    [knee] = predicted(capsys, "--experiments", file, "--load", 20, "--slo", "ttft_p99=10s")["knees"]
-    assert knee["replicas"] == 4
+    [row] = planned(capsys, "--experiments", file, "--slo", "ttft_p99=10s")["rows"]
+    assert row["replicas"] == 4
 
 
 def test_windows_of_a_trace_last_as_long_as_in_its_file(tmp_path: Path, capsys: Capsys) -> None:
-    """However fast it is played to one of several replicas."""
-    gaps = [0.1] * 600 + [0.025] * 2400  # a minute of 10 requests/s, one of 40
-    rows = "".join(f"{t:.3f},300,50\n" for t in accumulate(gaps[:-1], initial=0.0))
-    file = with_trace(plan(tmp_path / "own.yaml", (10.0, 60.0)), rows, window_s=60)
-    result = predicted(capsys, "--experiments", file, "--load", 100, "--slo", "itl_mean=6.4ms", program="floor")
+    """However slowly it is played to one of several replicas."""
+    gaps = [0.025] * 600 + [0.00625] * 2400  # 15 s of 40 requests/s, 15 s of 160
+    rows = "".join(f"{t:.5f},300,50\n" for t in accumulate(gaps[:-1], initial=0.0))
+    file = with_trace(plan(tmp_path / "own.yaml", (10.0, 60.0)), rows, window_s=15)
+    result = of_floor(capsys, "--experiments", file, "--slo", "itl_mean=6.4ms")
     calm, busy = result["by_stage"]
-    assert [line["duration_s"] for line in (calm, busy)] == pytest.approx([60.0, 60.0], rel=1e-3)
+    assert [line["duration_s"] for line in (calm, busy)] == pytest.approx([15.0, 15.0], rel=1e-3)
     assert [line["rate_rps"] for line in (calm, busy)] == pytest.approx([40.0, 160.0], rel=1e-3)
-    assert 1 <= calm["replicas"] < busy["replicas"] == result["knees"][0]["replicas_every_stage"]
-
-
-def test_tables_have_a_row_for_each_stage(tmp_path: Path, capsys: Capsys) -> None:
-    args = *asked(tmp_path), "--sweep", "tp=1,2"
-    result = predicted(capsys, *args, program="floor")
-    text = printed(capsys, "predict", "floor", *args, "--csv", "-", "--parquet", tmp_path / "t.parquet")
-    rows = list(csv.DictReader(io.StringIO(text)))
-    stages = [row for row in rows if row["stage"]]
-    assert len(rows) == len(result["rows"]) + 6 and len(stages) == len(result["by_stage"]) == 6
-    every = {knee["tp"]: knee["gpus_every_stage"] for knee in result["knees"]}
-    for row, line in zip(stages, result["by_stage"], strict=True):
-        assert [int(row[key]) for key in ("stage", "tp", "replicas")] == [line[k] for k in ("stage", "tp", "replicas")]
-        assert int(row["needed_gpus"]) == line["gpus"] == line["tp"] * line["replicas"]
-        assert float(row["stage_rps"]) == line["rate_rps"]
-        assert float(row["rate_rps"]) == pytest.approx(LOAD / line["replicas"])
-        assert float(row["itl_mean_ms"]) == pytest.approx(line["itl_ms"]["mean"])
-    assert {int(row["tp"]): int(row["needed_gpus_every_stage"]) for row in rows} == every
-
-
-def test_the_deployment_with_the_fewest_gpu_hours_is_shown(tmp_path: Path, capsys: Capsys) -> None:
-    args = *asked(tmp_path), "--sweep", "tp=1,2"
-    hours = {knee["tp"]: knee["gpu_hours_by_stage"] for knee in predicted(capsys, *args, program="floor")["knees"]}
-    text = out(capsys, *args)
-    least = min(hours, key=lambda tp: hours[tp])
-    assert text.count("stages of dense-chat, tp ") == 1 and f"stages of dense-chat, tp {least}" in text
-    assert all(f": {of_one:.4g}." in text for of_one in hours.values())
+    assert 1 <= calm["replicas"] < busy["replicas"]
+    assert result["gpu_hours"] == pytest.approx(busy["replicas"] * 30.0 / 3600.0, rel=1e-3)
 
 
 def test_percentiles_of_few_requests_of_a_stage_say_so(tmp_path: Path, capsys: Capsys) -> None:

@@ -61,7 +61,6 @@ REFUSED = """
 --sweep concurrency=4 --sweep rate=3 => rate and concurrency exclude each other
 --sweep concurrency=1.5 => concurrency: must be whole numbers
 --concurrency 4 --sweep rate=1,2 => its clients wait for answers, so it has no rate: vary concurrency
---concurrency 4 --load 50 => its clients wait for answers, so it has no rate: --load shares a rate
 """
 
 

@@ -21,7 +21,7 @@ experiments:
 """
 
 
-@pytest.mark.parametrize("swept", ["", "--sweep rate=2,5", "--load 50 --slo itl_mean=6ms"])
+@pytest.mark.parametrize("swept", ["", "--sweep rate=2,5", "--slo itl_mean=6ms"])
 def test_options_predict_what_a_file_predicts(swept: str, tmp_path: Path, capsys: Capsys) -> None:
     file, more = tmp_path / "same.yaml", swept.split()
     file.write_text(FILE, "utf-8")

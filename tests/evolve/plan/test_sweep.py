@@ -15,7 +15,7 @@ import tiny_world
 import yaml
 from commands import Capsys, as_json, evolve, flat, printed, refused
 
-from evolve.plan import sweep as sweeping
+from evolve.plan import deployment
 from evolve.plan.axes import axes_of, parse_axes
 from evolve.plan.slo import parse_slo
 from evolve.run.program import load
@@ -204,9 +204,6 @@ def test_a_deployment_that_cannot_exist_leaves_others_their_rows(tmp_path: Path,
     for file, tp in ((plan(tmp_path, "sparse-chat", {"tensor_parallel": 2}), 2), (small, 1)):
         [alone] = predicted(capsys, "--experiments", file, "--sweep", f"tp={tp}", "--sweep", "rate=5")["rows"]
         assert alone in every
-    found = predicted(capsys, "--experiments", both, "--load", "5", status=1)  # nothing is enough for the big one
-    loaded = {row["experiment"]: row["impossible"] for row in found["rows"]}
-    assert loaded["dense-chat"] is None and "engine.tensor_parallel" in loaded["sparse-chat"]
     assert "no room for KV cache" in refused(capsys, "predict", "--experiments", both, "--slo", "ttft_p99=1s")
     # A mistake is named, also one of a deployment without room.
     load = entries[0]["workload"] | {"output_len": "fifty"}
@@ -401,8 +398,8 @@ def test_one_refused_request_in_99_does_not_hold(count: int, fails: list[str], t
 
 def test_a_trace_whose_requests_arrive_at_once_has_no_rate(tmp_path: Path, capsys: Capsys) -> None:
     file = traced(tmp_path, ["0,300,50"] * 40)
-    for asked in (("--sweep", "rate=1,2"), ("--load", "5")):
-        said = refused(capsys, "predict", "champion", "--experiments", file, *asked)
+    for asked in (("predict", "--sweep", "rate=1,2"), ("plan",)):
+        said = refused(capsys, *asked, "--experiments", file)
         assert "experiment 'burst'" in said and "has no rate" in said
     assert len(predicted(capsys, "--experiments", file, "--sweep", "max_num_seqs=16,32")["rows"]) == 2
 
@@ -452,8 +449,8 @@ def test_a_sweep_without_a_possible_combination_fails(data: Path, capsys: Capsys
 def test_each_deployment_binds_a_program_once(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     calls = []
     for name in ("bind", "steps_of"):
-        inner = getattr(sweeping, name)
-        monkeypatch.setattr(sweeping, name, lambda *a, inner=inner, name=name: calls.append(name) or inner(*a))
+        inner = getattr(deployment, name)
+        monkeypatch.setattr(deployment, name, lambda *a, inner=inner, name=name: calls.append(name) or inner(*a))
     args = "--experiments", data, "--id", "dense-chat", "--sweep", "rate=2:20:2", "--sweep", "tp=1,2"
     assert len(predicted(capsys, *args)["rows"]) == 20
     assert sorted(calls) == ["bind"] * 2 + ["steps_of"] * 2
@@ -543,14 +540,13 @@ def test_every_rank_of_a_deployment_has_gpus(tmp_path: Path, capsys: Capsys) -> 
     spread = Engine(tensor_parallel=4, expert_parallel=4)
     settings = [*parse_axes(["data_parallel=1,2"]).settings("H100", spread)]
     assert [(s.data_parallel, s.expert_parallel, s.gpus) for s in settings] == [(1, 4, 4), (2, 8, 8)]
-    knees = []
+    rows = []
     for ranks in (1, 2):
-        file = plan(tmp_path, "dense-chat", {"data_parallel": ranks}, 20.0)
-        found = predicted(capsys, "--experiments", file, "--load", "1000", "--slo", "itl_mean=12ms")
-        [knee] = found["knees"]
-        assert knee["gpus"] == ranks * knee["replicas"]
-        knees.append(knee)
-    assert knees[1]["replicas"] < knees[0]["replicas"] and 0.8 < knees[1]["gpus"] / knees[0]["gpus"] < 1.3
+        file = plan(tmp_path, "dense-chat", {"tensor_parallel": 1, "data_parallel": ranks}, 1000.0)
+        [row] = as_json(capsys, "plan", "--experiments", file, "--slo", "itl_mean=12ms")["rows"]
+        assert row["gpus"] == ranks * row["replicas"]
+        rows.append(row)
+    assert rows[1]["replicas"] < rows[0]["replicas"] and 0.8 < rows[1]["gpus"] / rows[0]["gpus"] < 1.3
 
 
 @pytest.mark.parametrize(
@@ -569,13 +565,19 @@ def test_a_key_is_varied_once_and_not_too_often(axes: list[str], said: str) -> N
 WRONG_LIMITS = {
     "": "--slo : '' is not a figure: known are e2e_mean",
     "ttft_p95=1s": "--slo ttft_p95=1s: 'ttft_p95' is not a figure: end it in _mean, _p50, _p90, _p99",
-    "tpot_p99=1s": "--slo tpot_p99=1s: 'tpot_p99' is not a figure: what vLLM calls TPOT is itl here",
+    "tpot_p95=1s": "--slo tpot_p95=1s: 'tpot_p95' is not a figure: end it in _mean, _p50, _p90, _p99",
+    "itl_p99=1s,tpot_p99=2s": "--slo tpot_p99=2s: itl_p99 is limited twice",
     "ttft_p99": "--slo ttft_p99: ttft_p99 must be a time above 0 with its unit (us, ms, s), got ''",
     "ttft_p99=500": "--slo ttft_p99=500: ttft_p99 must be a time above 0",
     "ttft_p99=0ms": "--slo ttft_p99=0ms: ttft_p99 must be a time above 0",
     "ttft_p99=-1s": "--slo ttft_p99=-1s: ttft_p99 must be a time above 0",
     "itl_p50=1s,ttft_p99=1s,ttft_p99=2s": "--slo ttft_p99=2s: ttft_p99 is limited twice",
 }
+
+
+def test_tpot_is_the_itl() -> None:
+    """vLLM's name for the mean time per token after the first (docs/concepts.md)."""
+    assert parse_slo(["tpot_p99=50ms"]) == parse_slo(["itl_p99=50ms"])
 
 
 @pytest.mark.parametrize("text", WRONG_LIMITS)
