@@ -27,6 +27,8 @@ from evolve.cli.options import (
     named_experiments,
     quiet,
     quiet_option,
+    verbose,
+    verbose_option,
 )
 from evolve.cli.pools import Where, pool_options
 from evolve.inspect.blend import CAPS, blend_run, print_blend
@@ -90,6 +92,7 @@ FIT_METHODS = (*FITS, "all")
 @quiet_option
 @caps_options
 @explain_option
+@verbose_option
 def fit(
     program: str,
     experiments: str | None,
@@ -163,7 +166,7 @@ def fit(
             finish(
                 score_steps(load(program, caps), tables, target or "cycle", part or "all"),
                 as_json,
-                partial(print_score, explain=explaining()),
+                partial(print_score, explain=explaining(), verbose=verbose()),
             )
             return 0
         case "blend":
@@ -192,7 +195,11 @@ def fit(
     settings = FitSettings(routes, None if scope == "per-model" else per_model, only, runs, split, loss)
     with where.pool(quiet()) as pool:
         result = calibrate(source, fitted, out, settings, pool)
-    finish(result, as_json, lambda fitted: print_fit(fitted, files.get(fitted.programs[0].fitted[0]), explaining()))
+    finish(
+        result,
+        as_json,
+        lambda fitted: print_fit(fitted, files.get(fitted.programs[0].fitted[0]), explaining(), verbose()),
+    )
     return 0
 
 

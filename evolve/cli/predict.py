@@ -24,6 +24,8 @@ from evolve.cli.options import (
     quiet,
     quiet_option,
     tables_options,
+    verbose,
+    verbose_option,
 )
 from evolve.output.progress import Line
 from evolve.plan.against import Rivalry, print_against
@@ -166,6 +168,7 @@ def _planned(given: Mapping[str, Any], axes: Axes, shared: bool) -> Spec | None:
 @quiet_option
 @caps_options
 @explain_option
+@verbose_option
 def predict(
     program: str,
     experiments: str | None,
@@ -256,7 +259,7 @@ def predict(
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())
         elif not tables.on_stdout:
-            print_sweep(swept, explaining())
+            print_sweep(swept, explaining(), verbose())
         limited = slo or load_rps is not None
         return 1 if swept.all_impossible or (limited and swept.any_hopeless) else 0
     named = [deploy(planned)] if planned else named_experiments(experiments, ids)
@@ -267,7 +270,7 @@ def predict(
     if as_json and not tables.on_stdout:
         print_json(compared.to_json() if compared else forecasts.to_json())
     elif compared and not tables.on_stdout:
-        print_against(compared, explaining())
+        print_against(compared, explaining(), verbose())
     elif not tables.on_stdout:
-        print_prediction(forecasts, explaining())
+        print_prediction(forecasts, explaining(), verbose())
     return 1 if all(e.empty for e in forecasts.experiments) else 0

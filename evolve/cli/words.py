@@ -9,10 +9,10 @@ predict PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp
     --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --prefill=ANY --decode=ANY
     --seeds=ANY --part=train|valid|test --sweep=ANY... --slo=ANY... --load=ANY --against=PROGRAM --csv=FILE
     --parquet=FILE --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-    --explain
+    --explain --verbose
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
-kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
+kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain --verbose
 probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --budget-runs=ANY
     --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
@@ -22,6 +22,7 @@ fit PROGRAM --experiments=FILE --id=ANY... --only=ANY... --scope=shared|per-mode
     --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --score-steps
     --target=cycle|duration --part=all|train|valid|test --blend --top=ANY --out=FILE --workers=ANY
     --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --verbose
 drift PROGRAM --experiments=FILE --id=ANY... --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 model.add FILE --id=MODEL --generation-config=FILE --replace
@@ -33,25 +34,25 @@ run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN -
     --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
     --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY
     --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY... --evolve=step|queueing|both --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
 pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY
     --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY
     --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY
     --workers=ANY --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...
     --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-    --explain
+    --explain --verbose
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
-    --quiet --explain
+    --quiet --explain --verbose
 validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE
     --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
 llm.check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
 llm.prompt RUN ANY --sent --answer --tokens --json
-list --runs=FILE --json --explain
-archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json --explain
+list --runs=FILE --json --explain --verbose
+archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json --explain --verbose
 show PROGRAM --explain --diagnose --ablate --check --fields --physics --experiments=FILE --id=ANY...
-    --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY
+    --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --verbose
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 score PROGRAM --experiments=FILE --id=ANY... --evaluation=FILE... --scenarios=FILE --catalog=FILE
     --simresult=FILE --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY --explain

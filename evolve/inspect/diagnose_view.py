@@ -8,7 +8,7 @@ from evaluator.diagnose.describe import LABELS, STRONGEST, few
 from evaluator.diagnose.diagnose import COMPONENT_FIELDS, Correlation, StageErrors, chance
 from evolve.inspect.diagnose import Findings
 from evolve.output.columns import figures, words, wrapped
-from evolve.output.printing import note, prose, show
+from evolve.output.printing import more, note, prose, show
 from evolve.output.table import Row, Table, arrival_seeds, row, section
 from evolve.output.terms import legend
 from evolve.run.use import use
@@ -30,22 +30,30 @@ These terms are chosen from the residuals on these runs, without refitting; no o
 share of the squared residuals that the term would remove, at the program's own constants. grows: the growth of the
 residuals without the constant and its prior."""
 
+MOST_ROWS = 4  # lines of rows of a table without -v
 
-def print_findings(f: Findings, explain: bool = False) -> None:
-    """Print the tables; what explains them, too, if `explain`."""
-    show(_errors_table(f))
+
+def print_findings(f: Findings, explain: bool = False, verbose: bool = False) -> None:
+    """Print the first rows of the tables; all rows if `verbose`, what explains them, too, if `explain`."""
+    left = list[str]()
+
+    def first(name: str, table: Table) -> None:
+        if show(table, None if verbose else MOST_ROWS):
+            left.append(name)
+
+    first("all errors", _errors_table(f))
     shown = _shown(f)
     if shown:
-        show(_correlations_table(shown))
+        first("all correlations", _correlations_table(shown))
     else:
         prose("Too few load stages, or no field varies over them: nothing can be correlated.")
     if f.diagnosis.worst:
-        show(_worst_table(f))
+        first("all worst stages", _worst_table(f))
     if f.add:
-        show(_additions_table(f))
+        first("all terms to add", _additions_table(f))
     else:
         prose("No term would remove any of the residuals.")
-    show(_removals_table(f))
+    first("all constants to drop", _removals_table(f))
     for name in f.without_effect:
         prose(f"- {name} has no effect on these runs: they say nothing about it")
     if explain:
@@ -56,6 +64,7 @@ def print_findings(f: Findings, explain: bool = False) -> None:
         if f.diagnosis.worst:
             note(WORST_LEGEND)
         note(CHANGES_LEGEND)
+    more(left, explain)
 
 
 def _errors_table(f: Findings) -> Table:

@@ -45,10 +45,10 @@ NARROW = "; ?: the intervals may be too narrow, see below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
-RATES = 24  # of a deployment, that need no --explain
+RATES = 24  # of a deployment, that need no -v
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
 MARK = " *"
-FEW_STAGED, MOST_STAGES = 4, 8  # deployments, and stages of each, that need no --explain
+FEW_STAGED, MOST_STAGES = 4, 8  # deployments, and stages of each, that need no -v
 STAGES_LEGEND = (
     "The fewest replicas with which everything holds for the requests that arrive in a stage, in a replay of the whole "
     "load with so many. A queue from the stage before counts, so after a peak the number is on the safe side. "
@@ -59,17 +59,17 @@ SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 Predicted = tuple[str, Setting, SweepFigures]  # the first is the experiment
 
 
-def print_sweep(result: Sweep, explain: bool = False) -> None:
+def print_sweep(result: Sweep, explain: bool = False, verbose: bool = False) -> None:
     """Print the answer, the capacity of each deployment, the knees, impossible combinations, and warnings.
 
-    A sweep of one deployment shows its rates. With several, their tables wait for `explain`, as definitions do.
+    A sweep of one deployment shows its rates. With several, their tables wait for `verbose`.
     """
-    most, rates = (None, None) if explain else (ROWS, RATES)
+    most, rates = (None, None) if verbose else (ROWS, RATES)
     left: list[str] = []
 
     def say_lines(lines: Sequence[str], name: str, least: int = 0) -> None:
         """Print the lines, or `least` of them if they are more than that, and than a few if it is 0."""
-        shown = len(lines) if explain or len(lines) <= (least or NAMED) else least
+        shown = len(lines) if verbose or len(lines) <= (least or NAMED) else least
         for line in lines[:shown]:
             prose(line, "bold")
         if shown < len(lines):
@@ -86,13 +86,13 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         if explain:
             note(_capacity_legend(result))
         say_lines(_without_replicas(result), "deployments that are too slow", NAMED)
-        left += _print_by_stage(result, explain)
+        left += _print_by_stage(result, explain, verbose)
     counts = [name for name in COUNTS if any(getattr(figures.prediction, name) for figures in every)]
     knees = []
     for title, keys, blocks in _tables(result):
         predicted = [(block.experiment, *pair) for block in blocks for pair in block.predicted]
         knee = blocks[0].knee
-        if predicted and (explain or not compared):
+        if predicted and (verbose or not compared):
             left += show(_table(result, title, keys, _near(predicted, knee, rates), knee, counts), most)
             if rates and len(predicted) > rates and knee:
                 left.append(f"{len(predicted) - rates} {'rates' if result.axes.load == 'rate' else 'loads'}")
@@ -103,7 +103,7 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
     say_lines(impossible, "impossible combinations", min(reasons, NAMED))
     if every and explain:
         _print_legend(result, every)
-    elif compared:
+    if compared and not verbose:
         left.append("every rate")
     said = {
         result.label(block).replace(", ", " "): [*result.warnings, *_said(block)]
@@ -111,9 +111,8 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         if block.predicted
     }
     lines = LINES - 2 * min(reasons, 2)  # a reason takes two
-    left += say_once(said, NAMED, None if explain else lines)
-    if not explain:
-        more(left)
+    left += say_once(said, NAMED, None if verbose else lines)
+    more(left, explain)
 
 
 def _impossible(result: Sweep) -> tuple[int, list[str]]:
@@ -393,13 +392,13 @@ def _marked(block: Block, count: int | None) -> bool:
     return bool(count and block.by_stage and block.by_stage.every != count)
 
 
-def _print_by_stage(result: Sweep, explain: bool = False) -> list[str]:
+def _print_by_stage(result: Sweep, explain: bool, verbose: bool) -> list[str]:
     """Print the deployments that need more in a stage, the stages of each experiment, and GPU hours.
 
-    The stages are those of the deployment that needs the fewest GPU hours. Return what waits for `explain`.
+    The stages are those of the deployment that needs the fewest GPU hours. Return what waits for `verbose`.
     """
     blocks = [(block, block.by_stage) for block in result.blocks if block.by_stage]
-    if not explain and (len(blocks) > FEW_STAGED or any(len(stages.needs) > MOST_STAGES for _, stages in blocks)):
+    if not verbose and (len(blocks) > FEW_STAGED or any(len(stages.needs) > MOST_STAGES for _, stages in blocks)):
         return ["needs of the stages"]
     for block, stages in blocks:
         count = result.replicas(block.knee.holds_up_to if block.knee else None)

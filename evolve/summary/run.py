@@ -61,11 +61,11 @@ MOST_BEYOND = 5  # experiments outside the limits, by name
 FEW_RUNS = 3.0  # times the median from which on a mean shows a few runs only
 
 
-def print_run(report: RunReport, baselines: bool = False, explain: bool = False) -> None:
+def print_run(report: RunReport, baselines: bool = False, explain: bool = False, verbose: bool = False) -> None:
     """Print the report of a run: its errors next to those of baselines, the champion, and the next commands.
 
-    baselines: with a table of errors by experiment, those of baselines included. explain: with that table, the Pareto
-    front, the rule, the history of the search, and the meanings of the words.
+    baselines: with a table of errors by experiment, those of baselines included. explain: the meanings of words,
+    too. verbose: with that table, the Pareto front, the rule, and the history of the search.
     """
     best = report.champion
     if best is None:
@@ -85,10 +85,11 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
     say(f"\n{best.text}")
     for text in bounds_texts(best):
         prose(f"- {text}")
-    if baselines or explain:
+    if baselines or verbose:
         show(errors_table(report, baselines))
-    if explain:
+    if verbose:
         _print_search(report, best)
+    if explain:
         _print_legend(report, baselines)
     if report.calls:
         say("\nLanguage models", "bold")
@@ -101,7 +102,7 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
     own = open_run(path).own_options if is_run(path) else []
     one = ["--id", report.fitted[0]] if own else []  # else the deployments of all known models would be baked in
     emit = command("emit", program, "--host", "blis-4", "--out", GO_FOLDER, *own, *one)
-    more = command("resume", report.run, "--all", "--explain")
+    more = command("resume", report.run, "--all", "-v", "--explain")
     suggest(command("archive", report.run), command("show", program), emit, more)
 
 
