@@ -84,14 +84,24 @@ def _errors_table(f: Findings) -> Table:
 
 
 def _stage(first: tuple[str, str], s: StageErrors) -> Row:
-    return row(*first, str(s.stage + 1), s.rate, s.e2e_pct, s.ttft_pct, s.itl_pct, s.e2e_ms, s.ttft_ms, s.itl_ms)
+    return row(
+        *first,
+        str(s.stage + 1),
+        s.rate,
+        s.e2e_error_pct,
+        s.ttft_error_pct,
+        s.itl_error_pct,
+        s.e2e_ms,
+        s.ttft_ms,
+        s.itl_ms,
+    )
 
 
 def _shown(f: Findings) -> list[Correlation]:
     """The strongest correlations of each residual; without E2E if there are others, because it is TTFT plus gaps."""
     by_residual = {name: [*group] for name, group in groupby(f.diagnosis.correlations, key=lambda c: c.residual)}
     if len(by_residual) > 1:
-        by_residual.pop("e2e_pct", None)
+        by_residual.pop("e2e_error_pct", None)
     return [c for strongest in by_residual.values() for c in strongest[:STRONGEST]]
 
 

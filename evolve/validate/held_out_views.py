@@ -207,7 +207,7 @@ def summary_table(validation: Validation, title: str) -> Table:
             better = f"{test.better} of {test.pairs}" if test else None
             against = [s.against.label, s.against.e2e, better, test.p if test else None]
         e2e, *means = (s.mean_abs_error_pct[x] for x in ("e2e", *others))
-        first = kind, lacking or s.experiments, e2e, *ranges, median, bias, s.worst_e2e_pct
+        first = kind, lacking or s.experiments, e2e, *ranges, median, bias, s.worst_e2e_error_pct
         rows.append(row(*first, *means, *against, style="bold"))
     e2e, ttft, itl = (validation.in_sample[x] for x in MEANS)
     unknown = "", "", "", "", ""

@@ -98,7 +98,7 @@ def test_a_runs_program_gets_what_its_prompt_says(tiny_run: Path, capsys: Capsys
         assert f"{c['field']} " in asked and f"{c['r']:+.2f}" in asked
     assert told["stages"]
     for stage in told["stages"]:
-        error = stage["e2e_pct"]
+        error = stage["e2e_error_pct"]
         assert f"{error:+.0f}" in asked if abs(error) >= 10 else f"{error:+.1f}" in asked
 
 
