@@ -46,6 +46,7 @@ resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY
 validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE
     --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --verbose
 llm.check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
 llm.prompt RUN ANY --sent --answer --tokens --json
 list --runs=FILE --json --explain --verbose
