@@ -8,10 +8,11 @@ from evaluator.diagnose.describe import LABELS, STRONGEST, few
 from evaluator.diagnose.diagnose import COMPONENT_FIELDS, Correlation, StageErrors, chance
 from evolve.inspect.diagnose import Findings
 from evolve.output.columns import figures, words, wrapped
-from evolve.output.printing import more, note, prose, show
+from evolve.output.printing import NAMED, more, note, prose, show
 from evolve.output.table import Row, Table, arrival_seeds, row, section
 from evolve.output.terms import legend
 from evolve.run.use import use
+from simulator.common.text import listed
 
 ERRORS_LEGEND = """\
 signed errors of means in percent, (predicted - observed)/observed, {seeds}; use: fitted, the program was fitted on this
@@ -41,27 +42,29 @@ def print_findings(f: Findings, explain: bool = False, verbose: bool = False) ->
         if show(table, None if verbose else MOST_ROWS):
             left.append(name)
 
+    shown, effect = _shown(f), f.without_effect
     first("all errors", _errors_table(f))
-    shown = _shown(f)
-    if shown:
-        first("all correlations", _correlations_table(shown))
-    else:
-        prose("Too few load stages, or no field varies over them: nothing can be correlated.")
-    if f.diagnosis.worst:
-        first("all worst stages", _worst_table(f))
     if f.add:
         first("all terms to add", _additions_table(f))
     else:
         prose("No term would remove any of the residuals.")
     first("all constants to drop", _removals_table(f))
-    for name in f.without_effect:
-        prose(f"- {name} has no effect on these runs: they say nothing about it")
+    if effect:
+        names = ", ".join(effect) if verbose else listed(effect, NAMED)
+        prose(f"- without an effect on these runs, which say nothing of them: {names}")
+    if not shown:
+        prose("Too few load stages, or no field varies over them: nothing can be correlated.")
+    elif verbose:
+        show(_correlations_table(shown))
+    if f.diagnosis.worst and verbose:
+        show(_worst_table(f))
+    left += [] if verbose else ["correlations", "the worst stages"]
     if explain:
         terms = ("in sample",) if any(f.fitted_share.values()) else ()
         legend(*terms, also=ERRORS_LEGEND.format(seeds=arrival_seeds(f.seeds)))
-        if shown:
+        if shown and verbose:
             note(f"Correlations: {CORRELATIONS_LEGEND.format(chance=chance(shown))}")
-        if f.diagnosis.worst:
+        if f.diagnosis.worst and verbose:
             note(WORST_LEGEND)
         note(CHANGES_LEGEND)
     more(left, explain)
