@@ -175,7 +175,7 @@ def test_errors_are_those_of_the_score(data: AssessData) -> None:
         assert all(s.is_moe == ("mixtral" in e.id) for s in stages)
         # the run's mean is that of its stages, by their numbers of requests, all of which complete
         for name in ("e2e", "ttft", "itl"):
-            errors = [getattr(s, f"{name}_pct") for s in stages]
+            errors = [getattr(s, f"{name}_error_pct") for s in stages]
             pairs = zip(stages, e.workload.stages, strict=True)
             weights = [getattr(s, f"{name}_ms") * t.rate * t.duration_s for s, t in pairs]
             assert np.average(errors, weights=weights) == pytest.approx(getattr(run, name), abs=1e-6)
