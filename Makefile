@@ -27,7 +27,7 @@ docs: $(VENV)/dev  ## write the reference pages and the JSON Schema into docs/re
 	PYTHONPATH=.:tests/support $(BIN)/python tools/json_schema.py
 	PYTHONPATH=.:tests/support $(BIN)/python tools/notebook.py
 
-report: $(VENV)/dev  ## write the report on the champion in docs/ again: eight minutes
+report: $(VENV)/dev  ## write the report on the champion in docs/ again: half a minute
 	PATH="$(abspath $(BIN)):$$PATH" evolve report champion --md > build-report.md
 	mv build-report.md docs/champion.md
 

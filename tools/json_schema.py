@@ -253,8 +253,8 @@ def samples(home: Path, quick: bool = False, budget: int = 14, seed: int = 3) ->
         found["leaderboard"] = [
             printed(*board, "--add", slow, "--out", home / "board", "--workers", 1, "--quiet", "--json")
         ]
-        judged = "report", program, "--experiments", data, "--only", "accuracy,hardware"
-        found["report"] = [printed(*judged, "--workers", 1, "--quiet", "--json")]
+    judged = "report", program, "--experiments", data, "--quiet", "--json"
+    found["report"] = [printed(*judged), printed(*judged, "--only", "hardware", "--workers", 1)]
     found["score"] = [
         printed("score", name, "--experiments", data, "--json") for name in (program, "champion", "threshold")
     ]

@@ -20,7 +20,7 @@ from simulator.serving.experiment import Experiment
 
 STRONGEST = 3  # fields shown per residual
 RESIDUALS = {"step_us": "step us", "ttft_us": "TTFT us"}  # those whose correlations are shown; others repeat them
-LABELS = RESIDUALS | {"itl_pct": "ITL %", "ttft_pct": "TTFT %", "e2e_pct": "E2E %"}
+LABELS = RESIDUALS | {"itl_error_pct": "ITL %", "ttft_error_pct": "TTFT %", "e2e_error_pct": "E2E %"}
 ALIKE = 3  # fields or terms named as like another one; the rest are counted
 MOST_RUNS = 40  # shown in a table; of more, those with the largest errors
 MOST_DEPLOYMENTS = 24
@@ -187,9 +187,11 @@ def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[
     for row, other in rows:
         of_run = stages[row.experiment]
         rates = ",".join(f"{s.rate:g}" for s in of_run)
-        e2e, ttft_pct = (",".join(_signed(getattr(s, name)) for s in of_run) for name in ("e2e_pct", "ttft_pct"))
+        e2e, ttft_error_pct = (
+            ",".join(_signed(getattr(s, name)) for s in of_run) for name in ("e2e_error_pct", "ttft_error_pct")
+        )
         parts = f" | {_parts(ttft[row.experiment])}" if row.experiment in ttft else ""
-        lines.append(f"{names[row.experiment]} {rates} | {e2e} | {ttft_pct} | {_errors(other, with_itl)}{parts}")
+        lines.append(f"{names[row.experiment]} {rates} | {e2e} | {ttft_error_pct} | {_errors(other, with_itl)}{parts}")
     if len(examination.fitted) > len(rows):
         lines.append(f"and {len(examination.fitted) - len(rows)} runs with smaller errors")
     return "\n".join(lines)
@@ -221,7 +223,7 @@ def _largest(examination: Examination) -> list[tuple[Errors, Errors | None]]:
 def _correlations(diagnosis: Diagnosis) -> str:
     by_residual = {name: [c for c in diagnosis.correlations if c.residual == name] for name in RESIDUALS}
     if not any(by_residual.values()):  # without an observed ITL and TTFT there is only E2E
-        by_residual = {"e2e_pct": [c for c in diagnosis.correlations if c.residual == "e2e_pct"]}
+        by_residual = {"e2e_error_pct": [c for c in diagnosis.correlations if c.residual == "e2e_error_pct"]}
     shown = {name: strongest[:STRONGEST] for name, strongest in by_residual.items() if strongest}
     if not shown:
         return ""

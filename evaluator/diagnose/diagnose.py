@@ -51,9 +51,9 @@ class StageErrors:
     stage: int
     rate: float
     is_moe: bool
-    e2e_pct: float | None
-    ttft_pct: float | None
-    itl_pct: float | None
+    e2e_error_pct: float | None
+    ttft_error_pct: float | None
+    itl_error_pct: float | None
     e2e_ms: float | None
     ttft_ms: float | None
     itl_ms: float | None
@@ -136,7 +136,7 @@ class Diagnosis:
 
     correlations: for each residual in this order, from the strongest down. "step_us": step_us - observed_us of the mean
     step, which another term of step_time would have to change. "ttft_us": predicted - observed, likewise for
-    queueing_time. "itl_pct", "ttft_pct", "e2e_pct": as in `stages`.
+    queueing_time. "itl_error_pct", "ttft_error_pct", "e2e_error_pct": as in `stages`.
     """
 
     runs: tuple[Errors, ...]
@@ -188,9 +188,9 @@ def diagnose(program: Program, data: AssessData) -> Diagnosis:
     residuals = {
         "step_us": [_step_residual_us(b) for b in batches],
         "ttft_us": [_ttft_residual_us(p.errors) for p in points],
-        "itl_pct": [p.errors.itl_pct for p in points],
-        "ttft_pct": [p.errors.ttft_pct for p in points],
-        "e2e_pct": [p.errors.e2e_pct for p in points],
+        "itl_error_pct": [p.errors.itl_error_pct for p in points],
+        "ttft_error_pct": [p.errors.ttft_error_pct for p in points],
+        "e2e_error_pct": [p.errors.e2e_error_pct for p in points],
     }
     measured = all(has_curves(p.facts) for p in points)
     fields = {f: [p.value(*f) for p in points] for f in FIELDS if measured or f[1] not in KERNELS}
@@ -229,7 +229,7 @@ def _shares(points: Sequence[_Point], batches: Sequence[Batch | None]) -> Iterat
 def _batch(p: _Point) -> Batch | None:
     """The mean step of a stage; None if it has no error or no known steps."""
     e, steps = p.errors, p.steps
-    of, error = ("e2e", e.e2e_pct) if e.itl_ms is None else ("itl", e.itl_pct)
+    of, error = ("e2e", e.e2e_error_pct) if e.itl_ms is None else ("itl", e.itl_error_pct)
     if error is None or steps is None:
         return None
     overhead = p.bound.output_token_us() + p.bound.completion_us() / max(p.row[OUTPUT] - 1.0, 1.0)
@@ -256,7 +256,11 @@ def _step_residual_us(batch: Batch | None) -> float | None:
 
 
 def _ttft_residual_us(stage: StageErrors) -> float | None:
-    return None if stage.ttft_pct is None or stage.ttft_ms is None else stage.ttft_pct / 100.0 * stage.ttft_ms * 1e3
+    return (
+        None
+        if stage.ttft_error_pct is None or stage.ttft_ms is None
+        else stage.ttft_error_pct / 100.0 * stage.ttft_ms * 1e3
+    )
 
 
 def _finite(x: float) -> float | None:

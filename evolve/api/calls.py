@@ -141,10 +141,10 @@ def predict(program: Program | str | Path, experiments: Experiments = "bundled",
 
     seeds: how many arrival seeds to average over. The columns are explained in docs/reference/tables.md.
 
-    >>> evolve.predict("champion", experiments)[["experiment", "e2e_mean_error_pct"]].round(1).head(2)
-       experiment  e2e_mean_error_pct
-    0  dense-chat                -1.7
-    1  dense-code                -0.3
+    >>> evolve.predict("champion", experiments)[["experiment", "e2e_error_pct"]].round(1).head(2)
+       experiment  e2e_error_pct
+    0  dense-chat           -1.7
+    1  dense-code           -0.3
     """
     forecasts = predict_all(_program(program).source, load_experiments(experiments), _arrival_seeds(seeds))
     return frame(PREDICTIONS, map(prediction_row, forecasts.experiments))

@@ -39,10 +39,10 @@ def said_by_data(constant: ConstantRecord) -> str:
     return "smaller than its error" if decided else "NOT identified"
 
 
-def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]], explain: bool = True) -> list[str]:
+def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]], every: bool = True) -> list[str]:
     """A line if the errors of any two constants, by `method.name`, correlate by TOGETHER or more.
 
-    explain: name all such pairs; otherwise the one that correlates most, and how many others there are.
+    every: name all such pairs; otherwise the one that correlates most, and how many others there are.
 
     >>> hard_to_tell_apart({"f.a": {"f.b": -0.97, "f.c": 0.2}, "f.b": {"f.a": -0.97}})
     ['hard to tell apart: f.a and f.b (errors correlate by -0.97): the runs say more of both together than of each']
@@ -55,6 +55,6 @@ def hard_to_tell_apart(correlated: Mapping[str, Mapping[str, float]], explain: b
     if not close:
         return []
     first = close[0].replace("(", "(errors correlate by ")
-    if not explain and close[1:]:
+    if not every and close[1:]:
         return [f"hard to tell apart: {first}, and {counted(len(close) - 1, 'more pair')}"]
     return [f"hard to tell apart: {', '.join([first, *close[1:]])}: the runs say more of both together than of each"]

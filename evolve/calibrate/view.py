@@ -32,21 +32,27 @@ from simulator.language.unparse import unparse
 
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
-TEXT = 16  # lines of a program's text, at most, that stands before its constants without --explain
-ROWS_BELOW_TEXT, ROWS_ALONE = 13, 20  # lines of the table of constants without --explain
+TEXT = 16  # lines of a program's text, at most, that stands before its constants without -v
+ROWS_BELOW_TEXT, ROWS_ALONE = 11, 20  # lines of the table of constants without -v
 SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
 LEGEND = """\
 moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it
 further (recorded requests: or do not show it); a threshold: in conditions alone, so it has no error"""
 
 
-def print_fit(result: Calibration, file: str | None, explain: bool = False, excluded: Sequence[str] = ()) -> None:
+def print_fit(
+    result: Calibration,
+    file: str | None,
+    explain: bool = False,
+    verbose: bool = False,
+    excluded: Sequence[str] = (),
+) -> None:
     """Print the mean errors before and after, which latencies to trust, where the program was written, its text and
     constants, and the warnings, in about 40 lines.
 
     file: where its first experiment is, None if it is shipped. excluded: experiments of it that were not fitted.
-    explain: print everything: also the docstring, errors
-    by run, methods, values by model, degrees of freedom, and the meanings of terms.
+    explain: the meanings of terms, too. verbose: the docstring, errors by run, methods, values by model and degrees of
+    freedom.
     """
     worse = _most_worse(result)
     prose(_answer(result), "bold")
@@ -56,41 +62,41 @@ def print_fit(result: Calibration, file: str | None, explain: bool = False, excl
     if worse:
         prose(worse, "bold")
     _print_files(result, file is None)
-    left = _print_program(result, explain)
+    left = _print_program(result, verbose)
     if explain:
         legend("standard error", "data share", "identified", also=LEGEND)
-    left += show(_constants_table(result), None if explain else ROWS_ALONE if left else ROWS_BELOW_TEXT)
-    if own := [c for c in result.constants if c.model]:
-        left.append("values by model")
-        if explain:
-            show(_models_table(own))
-    doubts = [*_at_bounds(result), *_beyond_limits(result), *_together(result, explain)]
-    left += points([*doubts, *_dropped(result)] if explain else doubts, "doubt", None if explain else LINES)
-    if len(result.tries) > 1:
-        left.append("methods")
-        if explain:
-            show(_methods_table(result))
-    left.append("errors by run")
-    if explain:
-        show(_errors_table(result))
-    if result.later and explain:
+    left += show(_constants_table(result), None if verbose else ROWS_ALONE if left else ROWS_BELOW_TEXT)
+    doubts = [*_at_bounds(result), *_beyond_limits(result), *_together(result, verbose)]
+    left += points([*doubts, *_dropped(result)] if verbose else doubts, "doubt", None if verbose else LINES)
+    own = [c for c in result.constants if c.model]
+    further = {
+        "values by model": _models_table(own) if own else None,
+        "methods": _methods_table(result) if len(result.tries) > 1 else None,
+        "errors by run": _errors_table(result),
+    }
+    for name, table in further.items():
+        if table and verbose:
+            show(table)
+        elif table:
+            left.append(name)
+    if result.later and verbose:
         show(_later_table(result))
     if result.steps:
-        _print_stage(result.steps, explain)
-    left.append("degrees of freedom")
-    if explain:
+        _print_stage(result.steps, verbose)
+    if verbose:
         _print_freedom(result)
+    else:
+        left.append("degrees of freedom")
     if result.left_out:
-        prose(f"Not fitted: {_left_out(result.left_out, explain)}")
-    left += say_once(result.warnings, lines=None if explain else LINES)
+        prose(f"Not fitted: {_left_out(result.left_out, verbose)}")
+    left += say_once(result.warnings, lines=None if verbose else LINES)
     if result.delays:
         prose(_delays(result.delays))
-    elif explain:
+    elif verbose:
         prose("No fitted run tells time in steps from time before and after: see Delays in docs/calibrate.md.")
     if result.no_trust:
         prose(f"Predictions of it have no intervals: {result.no_trust}.")
-    if not explain:
-        more(left)
+    more(left, explain)
     cautions = list(dict.fromkeys(text for p in result.programs for text in p.cautions))
     for text in cautions:
         prose(f"Caution: {text}.", "bold")
@@ -107,7 +113,7 @@ def _delays(delays: Sequence[tuple[Delays, Delays]]) -> str:
     kinds = zip(("before", "after"), ours, theirs, strict=True)
     said = [f"{name} them {a:.1f} ms (observed {b:.1f})" for name, a, b in kinds if not np.isnan(b)]
     runs = f"Outside of steps, in {counted(len(delays), 'run')} that observed it: {', '.join(said)}"
-    return f"{runs}; `evolve predict --explain` compares the steps."
+    return f"{runs}; `evolve predict -v` compares the steps."
 
 
 def _answer(result: Calibration) -> str:
@@ -141,12 +147,12 @@ def _print_files(result: Calibration, shipped: bool) -> None:
         prose(f"Intervals: {kept}, with {count} fitted on the same runs; `{using}` uses it.")
 
 
-def _print_program(result: Calibration, explain: bool) -> list[str]:
-    """Print the text. Without `explain` leave out its docstring, and all of a long one, and return what is left out."""
+def _print_program(result: Calibration, verbose: bool) -> list[str]:
+    """Print the text. Without `verbose` leave out its docstring, and all of a long one, and return what is left out."""
     if result.program is None:
         return []
-    text = result.program if explain else unparse(replace(result.programs[0].parsed, doc=""))
-    if not explain and text.count("\n") > TEXT:
+    text = result.program if verbose else unparse(replace(result.programs[0].parsed, doc=""))
+    if not verbose and text.count("\n") > TEXT:
         return ["the program's text"]
     say("\n" + text)
     return []
@@ -165,9 +171,9 @@ def _print_freedom(result: Calibration) -> None:
         )
 
 
-def _left_out(reasons: Mapping[str, str], explain: bool) -> str:
-    """The runs that were not fitted, with the reason; without `explain` the numbers of more than NAMED."""
-    if explain or len(reasons) <= NAMED:
+def _left_out(reasons: Mapping[str, str], verbose: bool) -> str:
+    """The runs that were not fitted, with the reason; without `verbose` the numbers of more than NAMED."""
+    if verbose or len(reasons) <= NAMED:
         return ", ".join(f"{ident} ({why})" for ident, why in reasons.items())
     return ", ".join(f"{counted(n, 'run')} ({why})" for why, n in Counter(reasons.values()).items())
 
@@ -245,11 +251,11 @@ def _beyond_limits(result: Calibration) -> list[str]:
     return list(dict.fromkeys(text for p in programs for text in (*outside_bounds(p), *clipped_exponents(p))))
 
 
-def _together(result: Calibration, explain: bool) -> list[str]:
+def _together(result: Calibration, verbose: bool) -> list[str]:
     texts = []
     for model in dict.fromkeys(c.model for c in result.constants):
         of_model = {f"{c.method}.{c.name}": c.correlated for c in result.constants if c.model == model}
-        texts += [f"{alias(model)}: {text}" if model else text for text in hard_to_tell_apart(of_model, explain)]
+        texts += [f"{alias(model)}: {text}" if model else text for text in hard_to_tell_apart(of_model, verbose)]
     return texts
 
 
@@ -307,8 +313,8 @@ def _most_worse(result: Calibration) -> str | None:
     )
 
 
-def _print_stage(steps: StageFigures, explain: bool) -> None:
-    if explain:
+def _print_stage(steps: StageFigures, verbose: bool) -> None:
+    if verbose:
         show(_stage_table(steps))
     else:
         changes = []
@@ -324,19 +330,19 @@ def _print_stage(steps: StageFigures, explain: bool) -> None:
             f"{after_steps:.1f} % after steps alone. Do not trust both.",
             "bold",
         )
-    for note in _stage_notes(steps, explain):
+    for note in _stage_notes(steps, verbose):
         prose(f"- {note}", "dim")
 
 
-def _stage_notes(steps: StageFigures, explain: bool) -> list[str]:
-    """Sentences on the first stage; without `explain` only what a quantile does to predictions."""
+def _stage_notes(steps: StageFigures, verbose: bool) -> list[str]:
+    """Sentences on the first stage; without `verbose` only what a quantile does to predictions."""
     goes_on = "The whole fit starts from there, and keeps within about 30 % of it."
     if steps.loss == "quantile":
         goes_on = (
             "The whole fit held the constants of step_time, because load stages show means. So latencies are predicted "
             "too long, as if every step were a slow one."
         )
-    if not explain:
+    if not verbose:
         return [goes_on] if steps.loss == "quantile" else []
     runs = ", ".join(f"{r.id} {r.fitted} of {r.usable}" for r in steps.runs)
     notes = [

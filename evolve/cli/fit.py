@@ -28,6 +28,8 @@ from evolve.cli.options import (
     named_experiments,
     quiet,
     quiet_option,
+    verbose,
+    verbose_option,
 )
 from evolve.cli.pools import Where, pool_options
 from evolve.inspect.blend import CAPS, blend_run, print_blend
@@ -92,6 +94,7 @@ FIT_METHODS = (*FITS, "all")
 @quiet_option
 @caps_options
 @explain_option
+@verbose_option
 def fit(
     program: str,
     experiments: str | None,
@@ -166,7 +169,7 @@ def fit(
             finish(
                 score_steps(load(program, caps), tables, target or "cycle", part or "all"),
                 as_json,
-                partial(print_score, explain=explaining()),
+                partial(print_score, explain=explaining(), verbose=verbose()),
             )
             return 0
         case "blend":
@@ -204,7 +207,8 @@ def fit(
     with where.pool(quiet()) as pool:
         result = calibrate(source, fitted, out, settings, pool)
     file = files.get(result.fitted[0])
-    finish(result, as_json, partial(print_fit, file=file, explain=explaining(), excluded=exclude))
+    shown = partial(print_fit, file=file, explain=explaining(), verbose=verbose(), excluded=exclude)
+    finish(result, as_json, shown)
     return 0
 
 

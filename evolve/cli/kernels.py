@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from evolve.cli.endings import finish
-from evolve.cli.options import engine_option, explain_option, explaining
+from evolve.cli.options import engine_option, explain_option, explaining, verbose, verbose_option
 from evolve.plan.kernels import breakdown, print_kernels
 from simulator.serving.engine import Setting
 
@@ -27,6 +27,7 @@ from simulator.serving.engine import Setting
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every figure, and the source of the tables, as JSON.")
 @explain_option
+@verbose_option
 def kernels(model: str, hardware: str, tp: int, settings: Mapping[str, Setting], context: int, as_json: bool) -> int:
     """Show where the time of a step goes, from measured kernels.
 
@@ -40,5 +41,6 @@ def kernels(model: str, hardware: str, tp: int, settings: Mapping[str, Setting],
     evolve kernels qwen3-235b-a22b --hardware B200 --tp 4 --engine quantization=fp8 --engine expert_parallel=4
     evolve kernels my-model/config.json --hardware B200 --tp 4 --json
     """
-    finish(breakdown(model, hardware, tp, context, settings), as_json, partial(print_kernels, explain=explaining()))
+    printed = partial(print_kernels, explain=explaining(), verbose=verbose())
+    finish(breakdown(model, hardware, tp, context, settings), as_json, printed)
     return 0

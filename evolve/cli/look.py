@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evolve.cli.endings import finish, print_json
-from evolve.cli.options import TableFiles, explain_option, explaining, tables_options
+from evolve.cli.options import TableFiles, explain_option, explaining, tables_options, verbose, verbose_option
 from evolve.inspect.attribution import attribution, print_attribution
 from evolve.inspect.lists import archive_json, inventory, print_archive, print_inventory
 from evolve.run.folder import RUNS, open_run
@@ -25,6 +25,7 @@ from simulator.common.errors import InputError
 @tables_options("the front, or with --grid the grid, as CSV")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @explain_option
+@verbose_option
 def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: TableFiles, as_json: bool) -> int:
     """Show the programs that a run kept. They are rebuilt from its journal.
 
@@ -49,7 +50,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
         if as_json:
             print_json(archive_json(found))
         elif not tables.on_stdout:
-            print_archive(found, grid, pareto or not grid, explaining())
+            print_archive(found, grid, pareto or not grid, explaining(), verbose())
     tell_unfinished(run)
     return 0
 
@@ -60,6 +61,7 @@ def archive(run_path: Path, grid: bool, pareto: bool, by: str | None, tables: Ta
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @explain_option
+@verbose_option
 def list_(folder: Path, as_json: bool) -> int:
     """List runs, shipped programs, configurations, experiments, models and GPUs.
 
@@ -69,5 +71,5 @@ def list_(folder: Path, as_json: bool) -> int:
     """
     if not folder.is_dir() and folder != RUNS:
         raise InputError(f"--runs {folder}: no such folder. Name a folder of runs.")
-    finish(inventory(folder), as_json, partial(print_inventory, explain=explaining()))
+    finish(inventory(folder), as_json, partial(print_inventory, explain=explaining(), verbose=verbose()))
     return 0

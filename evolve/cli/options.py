@@ -106,6 +106,17 @@ def explain_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return _without_flag(command, flag, "explain")
 
 
+def verbose() -> bool:
+    """Return True if the running command has -v."""
+    return _has_flag("verbose")
+
+
+def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add -v, which the command need not take: see `verbose`. For commands whose output leaves something out."""
+    flag = click.option("-v", "--verbose", is_flag=True, help="Print all rows, tables and warnings.")
+    return _without_flag(command, flag, "verbose")
+
+
 def caps_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --max-operations and so on; the command receives the given ones as one mapping, `caps`."""
     return caps_options_from(Caps(), ", or the configuration's")(command)

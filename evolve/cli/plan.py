@@ -21,6 +21,8 @@ from evolve.cli.options import (
     quiet,
     quiet_option,
     tables_options,
+    verbose,
+    verbose_option,
 )
 from evolve.output.progress import Line
 from evolve.plan.axes import axes_of
@@ -67,6 +69,7 @@ SPREAD = {"on": (True,), "off": (False,)}
 @quiet_option
 @caps_options
 @explain_option
+@verbose_option
 def plan(
     program: str,
     model: str | None,
@@ -126,7 +129,7 @@ def plan(
 
 
 def _print(result: Plan) -> None:
-    print_plan(result, explaining())
+    print_plan(result, explaining(), verbose())
 
 
 def _described(model: str | None, hardware: Sequence[str], settings: Mapping[str, Setting], load: Load) -> Spec:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
+from itertools import chain, count
 from pathlib import Path
 from types import ModuleType
 
@@ -46,14 +48,23 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
 @click.command()
 @click.argument("names", metavar="RUN|PROGRAM...", nargs=-1, required=True)
 @click.option("--kind", type=click.Choice([*OF_RUNS, *OF_PROGRAMS]), required=True, help="What to draw.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: .svg, .png or .pdf.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write: .svg, .png or .pdf [default: a new NAME-KIND.svg in this folder].",
+)
 @click.option(
     "--experiments", metavar="FILE", help="For fit, curve and terms [default: a run's own, else the shipped runs]."
 )
 @ids_option()
 @caps_options
 def plot(
-    names: tuple[str, ...], kind: str, out: Path, experiments: str | None, ids: tuple[str, ...], caps: dict[str, int]
+    names: tuple[str, ...],
+    kind: str,
+    out: Path | None,
+    experiments: str | None,
+    ids: tuple[str, ...],
+    caps: dict[str, int],
 ) -> int:
     """Draw a picture of a run or a program.
 
@@ -64,12 +75,13 @@ def plot(
     extra `view`.
 
     \b
-    evolve plot runs/0001 --kind front --out front.svg
+    evolve plot runs/0001 --kind front
     evolve plot runs/0002/seed-* --kind history --out history.pdf
     evolve plot champion --kind fit --out fit.png
     evolve plot champion --kind curve --experiments closed.yaml --out curve.svg
     evolve plot runs/0001:137 --kind terms --id llama-2-7b-tp1-general --out terms.svg
     """
+    out = out or _free(names[0], kind)
     suffix = out.suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
         raise InputError(f"--out {out}: is not a picture: name a file that ends in .svg, .png or .pdf")
@@ -89,6 +101,13 @@ def plot(
     legend(*words, also=also)
     prose(f"{out}: {title}")
     return 0
+
+
+def _free(name: str, kind: str) -> Path:
+    """A name in this folder that no file has: champion-curve.svg, champion-curve-2.svg and so on."""
+    stem = f"{re.sub('[^A-Za-z0-9.-]+', '-', Path(name).resolve().name.removesuffix('.py'))}-{kind}"
+    every = (Path(f"{stem}{end}.svg") for end in chain([""], (f"-{n}" for n in count(2))))
+    return next(path for path in every if not path.exists())
 
 
 def _drawing(name: str) -> ModuleType:

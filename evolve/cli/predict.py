@@ -25,6 +25,8 @@ from evolve.cli.options import (
     quiet,
     quiet_option,
     tables_options,
+    verbose,
+    verbose_option,
 )
 from evolve.output.progress import Line
 from evolve.plan.against import Rivalry, print_against
@@ -130,6 +132,7 @@ def _planned(given: Mapping[str, Any], load: Load, axes: Axes) -> Spec | None:
 @quiet_option
 @caps_options
 @explain_option
+@verbose_option
 def predict(
     program: str,
     experiments: str | None,
@@ -204,7 +207,7 @@ def predict(
         if as_json and not tables.on_stdout:
             print_json(swept.to_json())
         elif not tables.on_stdout:
-            print_sweep(swept, explaining())
+            print_sweep(swept, explaining(), verbose())
         return 1 if swept.all_impossible or (slo and swept.any_hopeless) else 0
     named = [deploy(planned)] if planned else named_experiments(experiments, ids, exclude=exclude)
     parts = [part(e, named_part) for e in named] if named_part else named
@@ -216,7 +219,7 @@ def predict(
     if as_json and not tables.on_stdout:
         print_json(compared.to_json() if compared else forecasts.to_json())
     elif compared and not tables.on_stdout:
-        print_against(compared, explaining())
+        print_against(compared, explaining(), verbose())
     elif not tables.on_stdout:
-        print_prediction(forecasts, explaining())
+        print_prediction(forecasts, explaining(), verbose())
     return 1 if all(e.empty for e in forecasts.experiments) else 0

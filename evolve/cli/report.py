@@ -22,7 +22,7 @@ from evolve.output.files import check_writable
 from evolve.output.terminal import say
 from evolve.output.writing import STDOUT, write
 from evolve.report.html import html
-from evolve.report.report import DIMENSIONS
+from evolve.report.report import ALL, DIMENSIONS
 from evolve.report.report import report as make
 from evolve.report.subject import subject_of
 from evolve.report.view import page, print_report
@@ -39,7 +39,9 @@ from simulator.language.measure import Caps
     help="Experiments to judge it on [default: those of its run, else the shipped runs].",
 )
 @ids_option()
-@list_option("--only", "only", "NAME,NAME", f"Only these dimensions (repeatable): {', '.join(DIMENSIONS)}.")
+@list_option(
+    "--only", "only", "NAME,NAME", f"These dimensions in full (repeatable): {', '.join(DIMENSIONS)}, or {ALL}."
+)
 @click.option("--md", "as_md", is_flag=True, help="Print Markdown.")
 @click.option(
     "--html", "to_html", metavar="FILE|-", help="Write an HTML page to this file, or to standard output for -."
@@ -61,11 +63,12 @@ def report(
     quiet: bool,
     caps: dict[str, int],
 ) -> int:
-    """Report on a program in ten dimensions, for a team that decides.
+    """Report on a program, for a team that decides on its adoption.
 
-    The dimensions are accuracy, workloads, engine settings, models, hardware, ease of use, retraining, engine versions,
-    overheads and reproducibility. Each has a verdict by a stated rule, and each table names the command that repeats
-    it. All figures are computed now, in one or two minutes. A RUN stands for its champion.
+    The verdict (adopt, adopt with care, do not adopt) rests on held-out errors of its validation, a replay of its runs
+    and what records say of workloads, engine settings, models, hardware, engine versions and reproducibility. Ease of
+    use, retraining and overheads must be measured: --only looks at these, and has the tables of every dimension, each
+    with the command that repeats it; `--only all` takes minutes. A RUN stands for its champion.
 
     \b
     evolve report champion
@@ -78,8 +81,8 @@ def report(
     if len(printed) > 1:
         raise InputError(f"{' and '.join(printed)} both go to standard output. Give one of them.")
     for dimension in only:
-        if dimension not in DIMENSIONS:
-            raise InputError(f"--only {dimension}: is no dimension: {nearest(dimension, list(DIMENSIONS))}")
+        if dimension not in (*DIMENSIONS, ALL):
+            raise InputError(f"--only {dimension}: is no dimension: {nearest(dimension, [*DIMENSIONS, ALL])}")
     if to_html and to_html != STDOUT:
         check_writable(Path(to_html), "--html", ".html", ".htm")
     given = named_experiments(experiments, ids) if experiments or ids else None

@@ -12,7 +12,15 @@ from click.core import ParameterSource
 
 from evolve.cli.endings import Ended
 from evolve.cli.llm_options import limit_options, llm_config, llm_options
-from evolve.cli.options import explain_option, explaining, list_option, quiet_flag, run_options
+from evolve.cli.options import (
+    explain_option,
+    explaining,
+    list_option,
+    quiet_flag,
+    run_options,
+    verbose,
+    verbose_option,
+)
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.output.terminal import say, warn
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
@@ -65,6 +73,7 @@ known_option = click.option(
 @llm_options
 @run_options
 @explain_option
+@verbose_option
 def run(
     models: tuple[str, ...],
     start: tuple[str, ...],
@@ -122,6 +131,7 @@ def run(
 @llm_options
 @run_options
 @explain_option
+@verbose_option
 def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **options: Any) -> int:
     """Repeat a short search on one model: does a full search pay?
 
@@ -201,6 +211,7 @@ def of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @quiet_flag
 @explain_option
+@verbose_option
 def resume(
     run_path: Path,
     limits: dict[str, float],
@@ -251,7 +262,7 @@ def _work_run(run: RunFolder, pool: Pool, as_json: bool, baselines: bool) -> int
         run,
         pool,
         as_json,
-        partial(print_run, baselines=baselines, explain=explaining()),
+        partial(print_run, baselines=baselines, explain=explaining(), verbose=verbose()),
         good,
         without_answers,
     )

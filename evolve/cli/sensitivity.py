@@ -18,6 +18,8 @@ from evolve.cli.options import (
     quiet,
     quiet_option,
     tables_options,
+    verbose,
+    verbose_option,
 )
 from evolve.output.progress import Line
 from evolve.plan.sensitivity import sensitivity as measure
@@ -37,6 +39,7 @@ from evolve.plan.sensitivity_view import print_sensitivities
 @quiet_option
 @caps_options
 @explain_option
+@verbose_option
 def sensitivity(
     program: str,
     experiments: str | None,
@@ -61,5 +64,5 @@ def sensitivity(
     result = measure(load(program, caps), named_specs(experiments, ids), range(1, seeds + 1), Line(quiet()))
     tables.write(SENSITIVITY, sensitivity_rows(result))
     if not tables.on_stdout:
-        finish(result, as_json, partial(print_sensitivities, explain=explaining()))
+        finish(result, as_json, partial(print_sensitivities, explain=explaining(), verbose=verbose()))
     return 0 if any(e.figures_ms["e2e"] is not None for e in result.experiments) else 1

@@ -18,6 +18,8 @@ from evolve.cli.options import (
     quiet_option,
     run_of,
     tables_options,
+    verbose,
+    verbose_option,
 )
 from evolve.cli.pools import Where, pool_options
 from evolve.inspect.ablation import Ablation, ablate
@@ -27,6 +29,7 @@ from evolve.inspect.diagnose import Findings, diagnose, observed
 from evolve.inspect.diagnose_view import print_findings
 from evolve.inspect.explain import Explanation, explain
 from evolve.inspect.explain_view import print_explanation
+from evolve.inspect.provenance import provenance
 from evolve.inspect.refusal import print_refusal, refusal_of
 from evolve.inspect.show import CONSTANTS, Description, constant_rows, describe, print_show
 from evolve.output.terminal import warn
@@ -35,8 +38,8 @@ from evolve.run.program import Source
 from simulator.common.errors import InputError
 
 MODES = {
-    "explain": "Show constants, dot products and errors by run too; explain every term in words, its share of the "
-    "predicted times, and its origin. With another mode: explain the terms of its tables.",
+    "explain": "Explain every term in words, its share of the predicted times, and its origin. With another mode: "
+    "explain the terms of its tables.",
     "diagnose": "Show signed errors by load stage, and the terms that could reduce them.",
     "ablate": "Drop each part in turn, fit the rest again, and show which parts earn their place.",
     "check": "Check language, caps, units and gates, as a search does.",
@@ -62,6 +65,7 @@ MODES = {
 @partial(pool_options, default=1)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @quiet_option
+@verbose_option
 @caps_options
 def show(
     program: str | None,
@@ -77,7 +81,7 @@ def show(
 ) -> int:
     """Show a program; explain, diagnose, ablate or check it.
 
-    The default output has its mean errors on the fitted runs, its text and its size; --explain has the rest. For a
+    The default output has its mean errors on the fitted runs, its text and its size; -v has the rest. For a
     refused proposal of a run, RUN:ID, it has the text, the reason, and the judges' reviews.
 
     --ablate fits every smaller form to all runs, and in folds without each model, TP degree, architecture and workload.
@@ -104,7 +108,7 @@ def show(
         if as_json:
             print_json(fields_json())
         else:
-            print_fields()
+            print_fields(verbose())
         return 0
     program = program or "champion"
     if mode is None and not tables.files and (refusal := refusal_of(program)):
@@ -116,26 +120,31 @@ def show(
             explanation = explain(source, experiments_for(source, experiments, ids))
             finish(explanation, as_json, partial(_print_explained, describe(source)))
         case "diagnose":
-            finish(_diagnosis(source, experiments, ids), as_json, partial(print_findings, explain=explained))
+            finish(
+                _diagnosis(source, experiments, ids),
+                as_json,
+                partial(print_findings, explain=explained, verbose=verbose()),
+            )
         case "check":
             verdict = check(source, physics, named_experiments(experiments, ids))
-            finish(verdict, as_json, print_check)
+            finish(verdict, as_json, partial(print_check, verbose=verbose()))
             return 0 if verdict.ok else 1
         case "ablate":
             result = _ablation(source, experiments, ids, where)
             tables.write(AblationRow, ablation_rows(result))
             if not tables.on_stdout:
-                finish(result, as_json, partial(print_ablation, explain=explained))
+                finish(result, as_json, partial(print_ablation, explain=explained, verbose=verbose()))
         case _:
             description = describe(source)
             tables.write(CONSTANTS, constant_rows(description))
             if not tables.on_stdout:
-                finish(description, as_json, print_show)
+                origins = provenance(source, ()).constants if verbose() else ()
+                finish(description, as_json, partial(print_show, origins=origins, verbose=verbose()))
     return 0
 
 
 def _print_explained(description: Description, explanation: Explanation) -> None:
-    print_show(description, explanation.provenance.constants)
+    print_show(description, explanation.provenance.constants, explain=True, verbose=verbose())
     print_explanation(explanation)
 
 

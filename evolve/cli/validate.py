@@ -18,6 +18,8 @@ from evolve.cli.options import (
     load,
     quiet_flag,
     tables_options,
+    verbose,
+    verbose_option,
 )
 from evolve.cli.pools import Where, pool_options
 from evolve.output.terminal import command
@@ -64,6 +66,7 @@ from simulator.common.errors import InputError
 @quiet_flag
 @caps_options
 @explain_option
+@verbose_option
 def validate(
     run_path: Path,
     folds: tuple[str, ...],
@@ -114,5 +117,5 @@ def validate(
         result = make(run, options, pool)
     tables.write(VALIDATION, validation_rows(result.to_json()))
     if not tables.on_stdout:
-        finish(result, as_json, partial(print_validation, explain=explaining()))
+        finish(result, as_json, partial(print_validation, explain=explaining(), verbose=verbose()))
     return 0

@@ -9,15 +9,15 @@ plan PROGRAM --model=MODEL --hardware=GPU... --weights=ANY... --tp=ANY... --dp=A
     --max-num-seqs=ANY... --max-num-batched-tokens=ANY... --engine=ANY... --rate=ANY --concurrency=ANY
     --requests=ANY --prompt-len=ANY --output-len=ANY --shared-prefix=ANY --trace=FILE --experiments=FILE
     --id=ANY... --slo=ANY... --price=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json --quiet
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
 predict PROGRAM --experiments=FILE --id=ANY... --exclude=ANY... --model=MODEL --hardware=GPU --tp=ANY
     --engine=ANY... --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY
     --shared-prefix=ANY --trace=FILE --prefill=ANY --decode=ANY --seeds=ANY --part=train|valid|test
     --sweep=ANY... --slo=ANY... --against=PROGRAM --csv=FILE --parquet=FILE --latex=FILE --json --quiet
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
 sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parquet=FILE --latex=FILE --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
-kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
+kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain --verbose
 probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --engine=ANY...
     --budget-runs=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY --explain
@@ -28,6 +28,7 @@ fit PROGRAM --experiments=FILE --id=ANY... --exclude=ANY... --only=ANY... --scop
     --loss=relative|ridge|log|quantile --quantile=ANY --split --learning-curve --score-steps
     --target=cycle|duration --part=all|train|valid|test --blend --top=ANY --out=FILE --workers=ANY
     --cluster=ANY --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --verbose
 drift PROGRAM --experiments=FILE --id=ANY... --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY
 model.add FILE --id=MODEL --generation-config=FILE --replace
@@ -39,25 +40,26 @@ run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN -
     --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
     --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY
     --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY... --evolve=step|queueing|both --json
-    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
 pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY
     --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY
     --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY
     --workers=ANY --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...
     --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-    --explain
+    --explain --verbose
 resume RUN --max-usd=ANY --max-calls=ANY --max-tokens=ANY --to=ANY --workers=ANY --cluster=ANY --all --json
-    --quiet --explain
+    --quiet --explain --verbose
 validate RUN --folds=ANY... --budget=ANY --hindsight --ask-models --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --against=PROGRAM --again --workers=ANY --cluster=ANY --csv=FILE --parquet=FILE
     --latex=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
+    --verbose
 llm.check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
 llm.prompt RUN ANY --sent --answer --tokens --json
-list --runs=FILE --json --explain
-archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json --explain
+list --runs=FILE --json --explain --verbose
+archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json --explain --verbose
 show PROGRAM --explain --diagnose --ablate --check --fields --physics --experiments=FILE --id=ANY...
-    --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY
+    --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --verbose
+    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 score PROGRAM --experiments=FILE --id=ANY... --evaluation=FILE... --scenarios=FILE --catalog=FILE
     --simresult=FILE --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY --explain

@@ -7,7 +7,7 @@ from evaluator.group_out import MOST_PCT
 from evaluator.parts import FACTOR, KERNEL, METHOD, TERM
 from evolve.inspect.ablation import ACTS, NEGLIGIBLE, VERDICTS, Ablation, ProgramPart
 from evolve.output.columns import column, figures, row_class, words
-from evolve.output.printing import note, prose, show
+from evolve.output.printing import ROWS, more, note, prose, show
 from evolve.output.table import Row, Table, row, section
 
 LEGEND = f"""\
@@ -58,12 +58,12 @@ def ablation_table(ablation: Ablation) -> Table:
     """A row for the full form, then one for each part, by kind."""
     kinds, full = list(ablation.folds), ablation.full
     columns = [words("dropped"), words("kind", names=True), figures("+.2f", "in sample", "held out")]
-    columns += [figures("", "95 %", "acts on"), figures("+d", "operations", "constants"), words("verdict")]
+    columns += [figures("", "95 %"), words("verdict"), figures("", "acts on"), figures("+d", "operations", "constants")]
     columns.append(figures("+.2f", *kinds))
     errors = (f"{x:.2f}" for x in (full.mean_error, full.of_runs.mean(), *(full.by_kind[kind] for kind in kinds)))
     in_sample, held_out, *by_kind = errors
     sizes = f"{full.operations}", f"{full.constants}"
-    rows = section([row(ablation.name, "", in_sample, held_out, "", "", *sizes, "", *by_kind, style="bold")])
+    rows = section([row(ablation.name, "", in_sample, held_out, "", "", "", *sizes, *by_kind, style="bold")])
     for kind in (TERM, METHOD, FACTOR, KERNEL):
         rows += section(_row(part, ablation) for part in ablation.parts if part.kind == kind)
     title = f"{ablation.name} without each of its parts: errors in percent, and by how much they grow"
@@ -74,21 +74,25 @@ def _row(part: ProgramPart, ablation: Ablation) -> Row:
     text = part.text if part.kind == METHOD or part.method == "step_time" else f"{part.method}: {part.text}"
     measured, full = part.measured, ablation.full
     if measured is None:
-        return row(text, part.kind, None, None, "", "", "", "", part.verdict, short=True)
+        return row(text, part.kind, None, None, "", part.verdict, short=True)
     interval = ablation.interval_pct(part)
     in_sample, acts_on = measured.mean_error - full.mean_error, f"{len(part.acts_on)} of {len(ablation.models)}"
     span = f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else None
     sizes = measured.operations - full.operations, measured.constants - full.constants
     by_kind = (measured.by_kind[kind] - full.by_kind[kind] for kind in ablation.folds)
-    return row(text, part.kind, in_sample, part.difference_pct, span, acts_on, *sizes, part.verdict, *by_kind)
+    return row(text, part.kind, in_sample, part.difference_pct, span, part.verdict, acts_on, *sizes, *by_kind)
 
 
-def print_ablation(ablation: Ablation, explain: bool = False) -> None:
-    """Print the table, how many parts earn their place, and the limits of that; the definitions, too, if `explain`."""
-    show(ablation_table(ablation))
+def print_ablation(ablation: Ablation, explain: bool = False, verbose: bool = False) -> None:
+    """Print the table, how many parts earn their place, and the limits of that; definitions, too, if `explain`.
+
+    verbose: all columns, however narrow the terminal is.
+    """
+    left = show(ablation_table(ablation), None if verbose else ROWS)
     counts = {name: sum(p.verdict == name for p in ablation.parts) for name in VERDICTS}
     prose("; ".join(f"{name}: {n}" for name, n in counts.items() if n))
     prose(f"- {ablation.hindsight}")
     prose("- Of forty parts that are worth nothing, about one is said to earn its place by luck.")
     if explain:
         note(LEGEND)
+    more(left, explain)

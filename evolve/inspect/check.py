@@ -16,7 +16,7 @@ from evaluator.judge.variants import known_variants
 from evolve import __version__
 from evolve.inspect.show import Description, at_limits, describe
 from evolve.output.columns import words, wrapped
-from evolve.output.printing import note, prose, show
+from evolve.output.printing import more, note, prose, show
 from evolve.output.table import Table
 from evolve.run.program import Source
 from simulator.clock.bind import Deployments, bind
@@ -128,18 +128,23 @@ def _language(code: Code, theta: Theta, facts: Mapping[str, float]) -> list[Gate
     ]
 
 
-def print_check(verdict: CheckVerdict) -> None:
-    """A line of counts, then a row for each gate; complaints in full."""
+def print_check(verdict: CheckVerdict, verbose: bool = False) -> None:
+    """A line of counts, then a row for each gate, with what was measured if `verbose`; complaints in full."""
     description = verdict.description
     refusals = [g for g in verdict.gates if not g.passes]
     outcome = "refused: " + ", ".join(g.name for g in refusals) if refusals else "ok"
     prose(f"{description.source.name}: {outcome}: {description.counts}")
     rows = [
-        (g.name, INVARIANTS.get(g.name, ""), "ok" if g.passes else "NO", g.measured or g.complaint)
+        (
+            g.name,
+            INVARIANTS.get(g.name, ""),
+            "ok" if g.passes else "NO",
+            *([g.measured or g.complaint] if verbose else []),
+        )
         for g in verdict.gates
     ]
-    table = Table.of("Gates, at the program's constants", [words("gate", "invariant", ""), wrapped("measured")], rows)
-    show(table)
+    columns = [*words("gate", "invariant", ""), *(wrapped("measured") if verbose else ())]
+    show(Table.of("Gates, at the program's constants", columns, rows))
     for text in at_limits(description):
         prose(f"- note: {text}")
     if refused := foreknown(description.source.program):
@@ -148,6 +153,7 @@ def print_check(verdict: CheckVerdict) -> None:
         prose(f"- note: {text}")
     for g in refusals:
         prose(f"- {g.name}: {g.complaint}")
+    more([] if verbose else ["what was measured"], explained=True)
 
 
 def fields_json() -> JsonObject:
@@ -161,13 +167,17 @@ def fields_json() -> JsonObject:
     return {"engine": __version__, "data": None, "seeds": [], "fields": rows}
 
 
-def print_fields() -> None:
-    """Every field that a program may read, and then what shows it in a real server, and its Go."""
+def print_fields(verbose: bool = False) -> None:
+    """Every field that a program may read; if `verbose` also its formula, what shows it in a server, and its Go."""
     rows = [
         (f"{f.scope}.{f.name}", f.unit, f.meaning, f"curve {f.curve} at {f.at}" if f.curve else f.formula)
         for f in READABLE.values()
     ]
     title = "Fields: b the batch, s the deployment, r the request"
+    if not verbose:
+        show(Table.of(title, [words("field", "unit"), wrapped("meaning")], [cells[:3] for cells in rows]))
+        more(["formulas, what shows a field in traces, Go"], explained=True)
+        return
     note("PI: a request's tokens done before the step. NN: its new tokens in the step.")
     show(Table.of(title, [words("field", "unit"), wrapped("meaning", "formula")], rows))
     note(ALIGNMENT_LEGEND)

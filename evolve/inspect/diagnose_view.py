@@ -8,10 +8,11 @@ from evaluator.diagnose.describe import LABELS, STRONGEST, few
 from evaluator.diagnose.diagnose import COMPONENT_FIELDS, Correlation, StageErrors, chance
 from evolve.inspect.diagnose import Findings
 from evolve.output.columns import figures, words, wrapped
-from evolve.output.printing import note, prose, show
+from evolve.output.printing import NAMED, more, note, prose, show
 from evolve.output.table import Row, Table, arrival_seeds, row, section
 from evolve.output.terms import legend
 from evolve.run.use import use
+from simulator.common.text import listed
 
 ERRORS_LEGEND = """\
 signed errors of means in percent, (predicted - observed)/observed, {seeds}; use: fitted, the program was fitted on this
@@ -30,32 +31,43 @@ These terms are chosen from the residuals on these runs, without refitting; no o
 share of the squared residuals that the term would remove, at the program's own constants. grows: the growth of the
 residuals without the constant and its prior."""
 
+MOST_ROWS = 4  # lines of rows of a table without -v
 
-def print_findings(f: Findings, explain: bool = False) -> None:
-    """Print the tables; what explains them, too, if `explain`."""
-    show(_errors_table(f))
-    shown = _shown(f)
-    if shown:
-        show(_correlations_table(shown))
-    else:
-        prose("Too few load stages, or no field varies over them: nothing can be correlated.")
-    if f.diagnosis.worst:
-        show(_worst_table(f))
+
+def print_findings(f: Findings, explain: bool = False, verbose: bool = False) -> None:
+    """Print the first rows of the tables; all rows if `verbose`, what explains them, too, if `explain`."""
+    left = list[str]()
+
+    def first(name: str, table: Table) -> None:
+        if show(table, None if verbose else MOST_ROWS):
+            left.append(name)
+
+    shown, effect = _shown(f), f.without_effect
+    first("all errors", _errors_table(f))
     if f.add:
-        show(_additions_table(f))
+        first("all terms to add", _additions_table(f))
     else:
         prose("No term would remove any of the residuals.")
-    show(_removals_table(f))
-    for name in f.without_effect:
-        prose(f"- {name} has no effect on these runs: they say nothing about it")
+    first("all constants to drop", _removals_table(f))
+    if effect:
+        names = ", ".join(effect) if verbose else listed(effect, NAMED)
+        prose(f"- without an effect on these runs, which say nothing of them: {names}")
+    if not shown:
+        prose("Too few load stages, or no field varies over them: nothing can be correlated.")
+    elif verbose:
+        show(_correlations_table(shown))
+    if f.diagnosis.worst and verbose:
+        show(_worst_table(f))
+    left += [] if verbose else ["correlations", "the worst stages"]
     if explain:
         terms = ("in sample",) if any(f.fitted_share.values()) else ()
         legend(*terms, also=ERRORS_LEGEND.format(seeds=arrival_seeds(f.seeds)))
-        if shown:
+        if shown and verbose:
             note(f"Correlations: {CORRELATIONS_LEGEND.format(chance=chance(shown))}")
-        if f.diagnosis.worst:
+        if f.diagnosis.worst and verbose:
             note(WORST_LEGEND)
         note(CHANGES_LEGEND)
+    more(left, explain)
 
 
 def _errors_table(f: Findings) -> Table:
@@ -75,14 +87,24 @@ def _errors_table(f: Findings) -> Table:
 
 
 def _stage(first: tuple[str, str], s: StageErrors) -> Row:
-    return row(*first, str(s.stage + 1), s.rate, s.e2e_pct, s.ttft_pct, s.itl_pct, s.e2e_ms, s.ttft_ms, s.itl_ms)
+    return row(
+        *first,
+        str(s.stage + 1),
+        s.rate,
+        s.e2e_error_pct,
+        s.ttft_error_pct,
+        s.itl_error_pct,
+        s.e2e_ms,
+        s.ttft_ms,
+        s.itl_ms,
+    )
 
 
 def _shown(f: Findings) -> list[Correlation]:
     """The strongest correlations of each residual; without E2E if there are others, because it is TTFT plus gaps."""
     by_residual = {name: [*group] for name, group in groupby(f.diagnosis.correlations, key=lambda c: c.residual)}
     if len(by_residual) > 1:
-        by_residual.pop("e2e_pct", None)
+        by_residual.pop("e2e_error_pct", None)
     return [c for strongest in by_residual.values() for c in strongest[:STRONGEST]]
 
 

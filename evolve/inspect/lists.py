@@ -11,7 +11,7 @@ from typing import Any
 from archive.grid import Grid
 from evolve import __version__
 from evolve.output.columns import figures, words
-from evolve.output.printing import prose, show
+from evolve.output.printing import more, prose, show
 from evolve.output.table import Table, arrival_seeds
 from evolve.output.terminal import command, say
 from evolve.output.terms import legend
@@ -20,16 +20,18 @@ from evolve.run.folder import REPORT, RunFolder
 from evolve.run.program import method_names, seed_names
 from evolve.run.validations import calls_note, sources_note
 from evolve.summary.result import REBUILD, report_json
-from evolve.summary.run import FRONT_LEGEND, front_table
+from evolve.summary.run import FRONT_LEGEND, front_table, thinned
 from evolve.summary.searched import Searched
 from simulator.common.json import JsonObject
 from simulator.common.records import read_by, reader_of
+from simulator.common.text import listed
 from simulator.serving.bundled import bundled_experiments
 from simulator.serving.digests import data_hash
 from simulator.serving.gpu import hardware_table
 from simulator.serving.model import model_table, own_models
 from simulator.serving.observations import OVERLOADED
 
+MOST_NAMES = 8  # of a list without -v
 RUNS_LEGEND = "data: what was fitted; errors of runs with unlike data cannot be compared."
 
 
@@ -43,16 +45,24 @@ def archive_json(found: Searched) -> JsonObject:
     return {**about, **seeds, "front": front, "grid": [{"cell": list(cell), **e.to_json()} for cell, e in cells]}
 
 
-def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = False) -> None:
-    """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed."""
+def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = False, verbose: bool = False) -> None:
+    """The Pareto front and the MAP-Elites grid, whichever is wanted, and how often held-out errors were computed.
+
+    verbose: all of the front.
+    """
     run, archive, best = found.run, found.archive, found.best  # read before anything is printed
     held_out = f"Held-out figures: {calls_note(run.path)}. {sources_note(run.path)}".rstrip()
+    left = list[str]()
     if pareto:
         seeds = arrival_seeds(run.config.score.arrival_seeds)
         terms = "mean error", "worst-3 E2E", "group-out", "consistent", "Pareto front"
         if explain:
             legend(*terms, also=FRONT_LEGEND.format(seeds=seeds))
-        show(front_table(archive.front_by_size(), f"Pareto front of {run.path}"))
+        front = archive.front_by_size()
+        shown = front if verbose or best is None else thinned(front, best)
+        show(front_table(shown, f"Pareto front of {run.path}"))
+        if len(shown) < len(front):
+            left.append(f"{len(front) - len(shown)} more programs of the front")
     if grid:
         if explain:
             legend("mean error", "features")
@@ -61,6 +71,7 @@ def print_archive(found: Searched, grid: bool, pareto: bool, explain: bool = Fal
         prose(f"Champion: proposal {best.id}")
         say(f"  {command('show', f'{run.path}:{best.id}')}")
     prose(held_out)
+    more(left, explain)
 
 
 def _grid_table(run: RunFolder, grid: Grid) -> Table:
@@ -167,8 +178,8 @@ def _runs_table(runs: Sequence[RunState]) -> Table:
     return Table.of(title, columns, rows)
 
 
-def print_inventory(inventory: Inventory, explain: bool = False) -> None:
-    """The runs, then the shipped names."""
+def print_inventory(inventory: Inventory, explain: bool = False, verbose: bool = False) -> None:
+    """The runs, then the shipped names, MOST_NAMES of a list. verbose: all, with the aliases of models and GPUs."""
     done = [run for run in inventory.runs if run.done]
     if done:
         if explain:
@@ -190,10 +201,14 @@ def print_inventory(inventory: Inventory, explain: bool = False) -> None:
     }
     if inventory.own_models:
         lists["Models of your own"] = inventory.own_models
+    aliases = {"Models": inventory.models, "Hardware": inventory.hardware}
+    if not verbose:
+        lists |= {t: tuple(next(iter(also), name) for name, also in of.items()) for t, of in aliases.items()}
     for title, names in lists.items():
         say(title, "bold")
-        prose(f"  {', '.join(names)}")
-    for title, aliases_of in (("Models", inventory.models), ("Hardware", inventory.hardware)):
+        prose(f"  {', '.join(names) if verbose else listed(names, MOST_NAMES)}")
+    for title, aliases_of in aliases.items() if verbose else ():
         say(title, "bold")
-        for name, aliases in aliases_of.items():
-            prose(f"  {name}" + (f" ({', '.join(aliases)})" if aliases else ""))
+        for name, others in aliases_of.items():
+            prose(f"  {name}" + (f" ({', '.join(others)})" if others else ""))
+    more([] if verbose else ["all names and aliases"], explain)

@@ -184,41 +184,44 @@ def constant_rows(description: Description) -> list[dict[str, object]]:
     return rows
 
 
-def print_show(description: Description, origins: Sequence[ConstantOrigin] | None = None) -> None:
+def print_show(
+    description: Description, origins: Sequence[ConstantOrigin] = (), explain: bool = False, verbose: bool = False
+) -> None:
     """Print the errors on the fitted runs, the text without its docstring, its size and the largest doubts, in about
     40 lines of the shipped champion.
 
-    origins: print everything: the docstring, features, constants with their origins, dot products, and errors by run.
+    verbose: the docstring, features, constants with their `origins`, dot products, and errors by run, too. explain: a
+    further table explains the terms.
     """
     program, record = description.source.program, description.source.record
-    explain = origins is not None
     prose(_answer(record), "bold")
     if record is None and description.source.foreign:
         prose(f"- {description.source.foreign}", "bold")
-    say("\n" + unparse(program if explain else replace(program, doc="")).rstrip())
+    say("\n" + unparse(program if verbose else replace(program, doc="")).rstrip())
     prose(f"{description.source.name}: {description.counts}")
     for text in record.cautions if record else ():
         prose(f"- {text}", "bold")
     correlated = {name: c.correlated for name, c in (description.certainty or {}).items()}
-    doubts = (*at_limits(description), *_doubts(description.constants), *hard_to_tell_apart(correlated, explain))
-    left = points(doubts, "doubt", None if explain else LINES)
+    doubts = (*at_limits(description), *_doubts(description.constants), *hard_to_tell_apart(correlated, verbose))
+    left = points(doubts, "doubt", None if verbose else LINES)
     if record and record.proposal and record.proposal.call:
         prose(f"Proposed in call {record.proposal.call}: {record.proposal.idea or 'no idea given'}")
         if record.proposal.reviews:
             left.append("reviews")
-            if explain:
+            if verbose:
                 show(reviews_table(record.proposal.reviews))
-    if origins is None:
-        by_run = ["errors by run"] if record else []
-        more(["features", "constants", "dot products", *by_run, "meaning and origin of terms", *left])
-        return
-    prose("features: " + ", ".join(measure.features(program)))
-    if description.certainty:
-        legend("standard error", "data share", also=LEGEND)
-    show(_constants_table(description, origins))
-    show(_products_table(description.products))
-    if record:
-        show(_errors_table(record))
+    if verbose:
+        prose("features: " + ", ".join(measure.features(program)))
+        if description.certainty and explain:
+            legend("standard error", "data share", also=LEGEND)
+        show(_constants_table(description, origins))
+        show(_products_table(description.products))
+        if record:
+            show(_errors_table(record))
+    else:
+        left = ["features", "constants", "dot products", *(["errors by run"] if record else []), *left]
+    if not explain:  # an explanation follows
+        more([] if verbose else left, definitions="meaning and origin of terms")
 
 
 def _answer(record: Record | None) -> str:

@@ -17,7 +17,7 @@ from evolve.output.table import Table
 from evolve.output.terminal import LAYOUT, say, width
 from simulator.common.text import counted, inert, visible
 
-ROWS, LINES = 27, 5  # lines of rows of a table, and of warnings, with which a command opens
+ROWS, LINES = 25, 5  # lines of rows of a table, and of warnings, with which a command opens
 HEAD = 4  # lines of a table besides its rows, about
 BAR = re.compile(r"(\\*)\|")
 NAMED = 3  # experiments, at most, that such a warning names one by one
@@ -171,6 +171,9 @@ def points(texts: Sequence[str], noun: str, lines: int | None = None) -> list[st
     return []
 
 
-def more(left: Sequence[str]) -> None:
-    """Print one line that says how to see the rest, and what it is."""
-    prose(f"More: --explain ({', '.join([*left, 'definitions'])})", "dim")
+def more(left: Sequence[str], explained: bool = False, definitions: str = "definitions") -> None:
+    """Print one line that says how to see the rest, and what it is: rows with -v, definitions with --explain."""
+    ways = [f"-v ({', '.join(left)})"] if left else []
+    ways += [] if explained else [f"--explain ({definitions})"]
+    if ways:
+        prose(f"More: {'; '.join(ways)}", "dim")

@@ -17,7 +17,7 @@ from simulator.common.json import JsonObject
 from simulator.common.records import to_json
 
 SEED = 0  # of the bootstrap
-MOST_ROWS = 20  # lines of rows without --explain
+MOST_ROWS = 15  # lines of rows without -v
 LEGEND = """\
 other, % more: the other program's mean against the first one's. use: fitted, in sample; new, not fitted; before,
 only an ancestor was fitted; % fitted, the share that was"""
@@ -85,7 +85,7 @@ def _difference(latency: str, uses: tuple[str, str], pairs: Sequence[tuple[Forec
     return Difference(latency, uses, first, other, sum(a < b for a, b in errors), len(errors), other - first, interval)
 
 
-def print_against(result: Rivalry, explain: bool = False) -> None:
+def print_against(result: Rivalry, explain: bool = False, verbose: bool = False) -> None:
     """Print which program is closer, the errors where anything was observed, and the predicted means."""
     first, other = result.first.name, result.other.name
     differences = result.differences
@@ -97,10 +97,10 @@ def print_against(result: Rivalry, explain: bool = False) -> None:
             interval = f", 95 % interval {d.interval[0]:+.2f} to {d.interval[1]:+.2f}" if d.interval else ""
             errors = f"mean absolute error {d.first:.2f} % against {d.other:.2f} % ({d.points:+.2f} points{interval})"
             prose(f"- {d.latency.upper()}: {first} is closer in {d.closer} of {d.pairs}; {errors}")
-    most = None if explain else MOST_ROWS
+    most = None if verbose else MOST_ROWS
     if differences:
         left += show(_errors_table(result), most)
-    if explain or not differences:
+    if verbose or not differences:
         left += show(_means_table(result), most)
     else:
         left.append("predicted means")
@@ -109,9 +109,8 @@ def print_against(result: Rivalry, explain: bool = False) -> None:
     for forecasts in (result.first, result.other):
         if any(forecasts.warnings_by_id.values()):
             say(f"{forecasts.name}:", "bold")
-        left += say_once(forecasts.warnings_by_id, lines=None if explain else LINES // 2)
-    if not explain:
-        more(left)
+        left += say_once(forecasts.warnings_by_id, lines=None if verbose else LINES // 2)
+    more(left, explain)
 
 
 def _means_table(result: Rivalry) -> Table:

@@ -11,7 +11,7 @@ import numpy as np
 from evaluator.judge.physics import roofline_us
 from evolve import __version__
 from evolve.output.columns import figures, words
-from evolve.output.printing import fits, note, prose, show
+from evolve.output.printing import ROWS, fits, more, note, prose, show
 from evolve.output.table import Row, Table, row, section
 from simulator.clock.fields import Active, BatchFields
 from simulator.common.errors import InputError, Section
@@ -210,12 +210,15 @@ def _notes(steps: tuple[KernelStep, ...], facts: Facts, sampling: bool) -> tuple
     return tuple(notes)
 
 
-def print_kernels(breakdown: Breakdown, explain: bool = False) -> None:
-    """Print operations by steps; calls, shapes and kernels if the terminal is wide enough; terms if `explain`."""
+def print_kernels(breakdown: Breakdown, explain: bool = False, verbose: bool = False) -> None:
+    """Print operations by steps; calls, shapes and kernels if the terminal is wide enough; terms if `explain`.
+
+    verbose: all columns, however narrow the terminal is.
+    """
     table = _table(breakdown, wide=True)
     about = tables(breakdown.tables).about
     wide = fits(table)
-    show(table if wide else _table(breakdown, wide=False))
+    left = show(table if wide else _table(breakdown, wide=False), None if verbose else ROWS)
     stored = ", ".join(f"{part} {name}" for part, name in breakdown.weights.items())
     cache = f"KV cache of {8 * breakdown.kv_bytes:.0f} bits with room for {breakdown.kv_tokens:,} tokens"
     prose(f"Weights: {stored}; {breakdown.held_gib:,.1f} GiB on each GPU. {cache}.")
@@ -227,6 +230,7 @@ def print_kernels(breakdown: Breakdown, explain: bool = False) -> None:
     prose(f"Tables: {about['source']}, {about['gpu']}, {about['license']}, {about['copyright']}")
     for text in breakdown.notes:
         prose(f"Note: {text}.")
+    more(left, explain)
 
 
 def _kernels_in_words(breakdown: Breakdown) -> str:

@@ -25,36 +25,35 @@ STAGES_LEGEND = """\
 The fewest replicas with which everything holds for the requests that arrive in a stage, in a replay of the whole load
 with so many. A queue from the stage before counts, so after a peak the number is on the safe side. Start-up times are
 left out."""
-MOST_STAGES = 8  # that need no --explain
+MOST_STAGES = 8  # that need no -v
 
 
-def print_plan(plan: Plan, explain: bool = False) -> None:
-    """Print the answer, the table, at most NAMED cautions and the commands to go on with, in about 40 lines."""
+def print_plan(plan: Plan, explain: bool = False, verbose: bool = False) -> None:
+    """Print the answer, the table, at most NAMED cautions, and the commands to go on with, in about 40 lines.
+
+    explain: the meanings of terms, too. verbose: intervals however wide the table, all stages, cautions and reasons.
+    """
     prose(answer(plan), "bold")
     left: list[str] = []
     if plan.rows:
         banded = _table(plan, plan.intervals)
-        left += show(banded if explain or fits(banded) else _table(plan, False))
-    if explain and plan.rows:
-        note(LEGEND)
+        left += show(banded if verbose or fits(banded) else _table(plan, False))
+        if explain:
+            note(LEGEND)
     best = plan.best
     if best and plan.by_stage:
-        left += _print_stages(plan, best, plan.by_stage, explain)
+        left += _print_stages(plan, best, plan.by_stage, explain, verbose)
     cautions = list(dict.fromkeys((*plan.cautions, *plan.warnings)))
-    shown = cautions if explain else cautions[:NAMED]
-    for text in shown:
-        prose(f"- {text}")
-    left += [counted(len(cautions) - len(shown), "caution")] if len(cautions) > len(shown) else []
-    reasons = [*plan.failing, *plan.impossible]
-    if explain or not plan.rows:
-        left += points(list(dict.fromkeys(reasons)), "reason", None if explain else NAMED)
+    left += points(cautions, "caution", None if verbose else NAMED)
+    reasons = list(dict.fromkeys((*plan.failing, *plan.impossible)))
+    if verbose or not plan.rows:
+        left += points(reasons, "reason", None if verbose else NAMED)
     elif reasons:
-        left.append(f"{counted(len(plan.impossible), 'deployment')} without room")
+        left.append(f"{counted(len(reasons), 'deployment')} that cannot run")
     for name, command in (("Deploy", plan.serve), ("Test", plan.probe)):
         if command:
             prose(f"{name}: {command}")
-    if not explain:
-        more(left)
+    more(left, explain)
 
 
 def _table(plan: Plan, banded: bool) -> Table:
@@ -101,12 +100,12 @@ def _short(ms: float) -> str:
     return f"{ms:,.0f}" if ms >= 100.0 else f"{ms:.3g}"
 
 
-def _print_stages(plan: Plan, best: PlanRow, stages: ByStage, explain: bool) -> list[str]:
+def _print_stages(plan: Plan, best: PlanRow, stages: ByStage, explain: bool, verbose: bool) -> list[str]:
     """Print what the stages of the load need of the first deployment, and its GPU hours. Return what is left out."""
     if stages.every != best.replicas:
         whole = f"{counted(best.replicas, 'replica')} keep the limits over the whole run, not in every stage"
         prose(f"{whole}: that takes {stages.every}." if stages.every else f"{whole}: no number does.", "bold")
-    left = [] if explain or len(stages.needs) <= MOST_STAGES else ["needs of the stages"]
+    left = [] if verbose or len(stages.needs) <= MOST_STAGES else ["needs of the stages"]
     if not left:
         show(_stage_table(best, stages, plan.limits))
         if few := _few(plan.limits, stages):

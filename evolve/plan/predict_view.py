@@ -74,14 +74,14 @@ ORIGINS = {
 }
 
 
-def print_prediction(forecasts: Forecasts, explain: bool = False) -> None:
+def print_prediction(forecasts: Forecasts, explain: bool = False, verbose: bool = False) -> None:
     """Print the mean errors, a row per experiment, the intervals of a few, and the warnings, in about 40 lines.
 
-    explain: print everything: also the main terms, the parts of the E2E, single requests, and the meanings of terms.
+    explain: the meanings of terms, too. verbose: all rows and warnings, main terms, parts of the E2E, single requests.
     """
     experiments = forecasts.experiments
     doubted = any(e.summary.intervals for e in experiments)
-    most = None if explain else ROWS // 2 if doubted and len(experiments) <= FEW else ROWS
+    most = None if verbose else ROWS // 2 if doubted and len(experiments) <= FEW else ROWS
     for line in mean_lines(forecasts):
         prose(line, "bold")
     if forecasts.deviation:
@@ -93,7 +93,7 @@ def print_prediction(forecasts: Forecasts, explain: bool = False) -> None:
         others = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
         prose(f"No request completes, for the reasons below: {', '.join(empty[:NAMED])}{others}", "bold")
     if doubted:
-        if explain or len(experiments) <= FEW:
+        if verbose or len(experiments) <= FEW:
             left += show(_intervals_table(experiments), most)
         else:
             left.append("intervals")
@@ -101,22 +101,18 @@ def print_prediction(forecasts: Forecasts, explain: bool = False) -> None:
             note(_intervals_legend(experiments))
     elif not all(e.empty for e in experiments):
         prose(NO_INTERVALS.format(command=command("validate", "RUN")))
-    if any(e.depends_on for e in experiments):
-        left.append("main terms")
-        if explain:
-            _print_depends(experiments)
-    if any(e.observed_components for e in experiments):
-        left.append("parts of the E2E")
-        if explain:
-            show(_parts_table(experiments))
-            note(PARTS_LEGEND)
-    if singles := [e for e in experiments if e.singles]:
-        left.append("single requests")
-        if explain:
-            _print_singles(singles)
-    left += say_once(forecasts.warnings_by_id, lines=None if explain else LINES)
-    if not explain:
-        more(left)
+    further = {
+        "main terms": ([e for e in experiments if e.depends_on], _print_depends),
+        "parts of the E2E": ([e for e in experiments if e.observed_components], _print_parts),
+        "single requests": ([e for e in experiments if e.singles], _print_singles),
+    }
+    for name, (of_these, printed) in further.items():
+        if of_these and verbose:
+            printed(of_these, explain)
+        elif of_these:
+            left.append(name)
+    left += say_once(forecasts.warnings_by_id, lines=None if verbose else LINES)
+    more(left, explain)
 
 
 def _print_uses(experiments: Sequence[Forecast]) -> None:
@@ -246,7 +242,13 @@ def _parts_table(experiments: Sequence[Forecast]) -> Table:
     return Table.of("Parts of the mean E2E in ms, predicted / observed", columns, rows)
 
 
-def _print_depends(experiments: Sequence[Forecast]) -> None:
+def _print_parts(experiments: Sequence[Forecast], explain: bool) -> None:
+    show(_parts_table(experiments))
+    if explain:
+        note(PARTS_LEGEND)
+
+
+def _print_depends(experiments: Sequence[Forecast], explain: bool) -> None:
     """Print the largest shares: up to TERMS for each of FEW experiments, one for each of more."""
     doubted = any(e.origins for e in experiments)
     few = len(experiments) <= FEW
@@ -258,7 +260,8 @@ def _print_depends(experiments: Sequence[Forecast]) -> None:
         shares = [cells[: len(columns)] for cells in _largest_shares(e, TERMS if few else 1)]
         rows += section(shares) if few else [Row(shares[0])]
     show(Table.of(title, columns, rows))
-    note(f"{TERMS_LEGEND} {_origins_legend(experiments, few)}" if doubted else TERMS_LEGEND)
+    if explain:
+        note(f"{TERMS_LEGEND} {_origins_legend(experiments, few)}" if doubted else TERMS_LEGEND)
 
 
 def _origins_legend(experiments: Sequence[Forecast], few: bool) -> str:
@@ -285,7 +288,7 @@ def _origin(origin: Origin) -> str:
     return f"{100.0 * origin.share:3.0f} % {what(origin)}"
 
 
-def _print_singles(forecasts: Sequence[Forecast]) -> None:
+def _print_singles(forecasts: Sequence[Forecast], explain: bool) -> None:
     """Print two tables of the experiments that have latencies of single requests."""
     columns = [
         words("experiment"),
@@ -306,7 +309,8 @@ def _print_singles(forecasts: Sequence[Forecast]) -> None:
     ]
     by_length = [r for f in forecasts for r in section(_by_length(f))]
     show(Table.of("By length: errors of the means in percent", columns, by_length))
-    note(SINGLES_LEGEND)
+    if explain:
+        note(SINGLES_LEGEND)
 
 
 def _by_latency(f: Forecast) -> list[list[object]]:

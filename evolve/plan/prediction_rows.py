@@ -41,10 +41,16 @@ def _figures() -> Iterator[Column]:
             what = f"{q} {name.upper()}"
             yield number(f"{name}_{q}_ms", f"predicted {what}", paper=q == "mean")
             yield number(f"observed_{name}_{q}_ms", f"observed {what}")
-            yield number(f"{name}_{q}_error_pct", f"signed error of the {what}", paper=q == "mean")
+            yield number(_error(latency, q), f"signed error of the {what}", paper=q == "mean")
     for count in ("completed", "failed"):
         yield whole(count, f"predicted number of requests that {_ended(count)}")
         yield whole(f"observed_{count}", f"observed number of requests that {_ended(count)}")
+
+
+def _error(latency: str, statistic: str) -> str:
+    """The column of the error of a statistic: e2e_error_pct of the mean, e2e_p99_error_pct."""
+    name = latency.removesuffix("_ms")
+    return f"{name}_error_pct" if statistic == "mean" else f"{name}_{statistic}_error_pct"
 
 
 def _ended(count: str) -> str:
@@ -170,7 +176,7 @@ def _comparison(c: ObservedErrors) -> dict[str, object]:
     for prefix, side in (("", c.predicted), ("observed_", c.observed)):
         row |= figures_of(side, prefix)
     for latency, of_latency in error_pct.items():
-        row |= {f"{latency.removesuffix('_ms')}_{q}_error_pct": value for q, value in of_latency.items()}
+        row |= {_error(latency, q): value for q, value in of_latency.items()}
     return row
 
 

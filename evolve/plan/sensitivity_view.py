@@ -23,7 +23,7 @@ SPREAD_LEGEND = "Over experiments: the median, and in brackets the lowest and th
 DETAILED = 3  # experiments, at most, that have a table each beside the summary
 
 
-def print_sensitivities(result: Sensitivities, explain: bool = False) -> None:
+def print_sensitivities(result: Sensitivities, explain: bool = False, verbose: bool = False) -> None:
     """Print the tables and every warning; of a few experiments, impossible values and those outside the fit, too."""
     averaged = f", means over arrival seeds {list(result.seeds)}" if result.drawn else ""
     prose(f"Sensitivity of {result.name} to the engine's settings{averaged}", "bold")
@@ -34,15 +34,14 @@ def print_sensitivities(result: Sensitivities, explain: bool = False) -> None:
         for of_one in result.experiments:
             show(_table(of_one))
         said = {of_one.experiment: _said(of_one) for of_one in result.experiments}
-        left = say_once(said, lines=None if explain else 2 * LINES)
+        left = say_once(said, lines=None if verbose else 2 * LINES)
     else:  # the notes on every experiment would bury the table
         prose("`--id ID` shows an experiment's own table and its impossible values; --json and --csv have all.")
     for warning in result.warnings:
         prose(f"- {warning}", "dim")
     if explain:
         note(f"{LEGEND} {SPREAD_LEGEND}" if several else LEGEND)
-    else:
-        more(left)
+    more(left, explain)
 
 
 def _table(of_one: Sensitivity) -> Table:

@@ -35,24 +35,24 @@ NARROW = "; ?: the intervals may be too narrow, see below"
 NO_LIKELY = "Latencies have intervals in `evolve predict` without --sweep"
 NO_LIMITS = "Without --slo only a queue that grows is too much, however long requests take"
 LATENCIES = (("ttft", ("mean", "p50", "p90", "p99")), ("e2e", ("mean", "p99")), ("itl", ("mean", "p99")))
-RATES = 24  # of a deployment, that need no --explain
+RATES = 24  # of a deployment, that need no -v
 LOST_LEGEND = f"requests fail: more than {100 * MOST_LOST:.0f} % are refused or given up, and have no latencies"
 SHORT = {QUEUE: "queue", LOST: LOST, NOTHING: NOTHING}
 
 Predicted = tuple[str, Setting, SweepFigures]  # the first is the experiment
 
 
-def print_sweep(result: Sweep, explain: bool = False) -> None:
+def print_sweep(result: Sweep, explain: bool = False, verbose: bool = False) -> None:
     """Print the answer, the capacity of each deployment, the knees, impossible combinations, and warnings.
 
-    A sweep of one deployment shows its rates. With several, their tables wait for `explain`, as definitions do.
+    A sweep of one deployment shows its rates. With several, their tables wait for `verbose`.
     """
-    most, rates = (None, None) if explain else (ROWS, RATES)
+    most, rates = (None, None) if verbose else (ROWS, RATES)
     left: list[str] = []
 
     def say_lines(lines: Sequence[str], name: str, least: int = 0) -> None:
         """Print the lines, or `least` of them if they are more than that, and than a few if it is 0."""
-        shown = len(lines) if explain or len(lines) <= (least or NAMED) else least
+        shown = len(lines) if verbose or len(lines) <= (least or NAMED) else least
         for line in lines[:shown]:
             prose(line, "bold")
         if shown < len(lines):
@@ -71,7 +71,7 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
     for title, keys, blocks in _tables(result):
         predicted = [(block.experiment, *pair) for block in blocks for pair in block.predicted]
         knee = blocks[0].knee
-        if predicted and (explain or not compared):
+        if predicted and (verbose or not compared):
             left += show(_table(result, title, keys, _near(predicted, knee, rates), knee, counts), most)
             if rates and len(predicted) > rates and knee:
                 left.append(f"{len(predicted) - rates} {'rates' if result.axes.load == 'rate' else 'loads'}")
@@ -82,7 +82,7 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
     say_lines(impossible, "impossible combinations", min(reasons, NAMED))
     if every and explain:
         _print_legend(result, every)
-    elif compared:
+    if compared and not verbose:
         left.append("every rate")
     said = {
         result.label(block).replace(", ", " "): [*result.warnings, *_said(block)]
@@ -90,9 +90,8 @@ def print_sweep(result: Sweep, explain: bool = False) -> None:
         if block.predicted
     }
     lines = LINES - 2 * min(reasons, 2)  # a reason takes two
-    left += say_once(said, NAMED, None if explain else lines)
-    if not explain:
-        more(left)
+    left += say_once(said, NAMED, None if verbose else lines)
+    more(left, explain)
 
 
 def _impossible(result: Sweep) -> tuple[int, list[str]]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from evaluator import baselines
 from evaluator.intervals import STATISTICS
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
-from evolve.output.columns import figures, integers, words, wrapped
+from evolve.output.columns import column, figures, integers, row_class, words, wrapped
 from evolve.output.terminal import command
 from evolve.plan.forecast import Forecast
-from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit
-from evolve.report.evidence import Evidence, of_means
+from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit, percent
+from evolve.report.evidence import Evidence
 from evolve.report.held_out import HeldOutRuns, figures_of, means_of, over_the_limits
 from evolve.summary.run import median_text
 from evolve.validate.held_out_views import COVERAGE, COVERAGE_LEGEND, HELD, coverage_rows
@@ -22,14 +23,31 @@ from simulator.common.text import counted
 
 NAME = "accuracy"
 RULE = (
-    "good: mean absolute errors on held-out and on new runs are within 10 % (E2E) and 15 % (TTFT, ITL); with care: so "
-    "is that of E2E, or it was fitted again after the validation; poor: that of E2E is not, or not even in sample; "
-    "untested: never validated"
+    "good: mean absolute errors held out, on new runs and in sample are within 10 % (E2E) and 15 % (TTFT, ITL); with "
+    "care: so is that of E2E, or it was fitted again after the validation; poor: that of E2E is not; untested: never "
+    "validated"
 )
 RANKED = ("e2e", "e2e_p99")
-PER_RUN = baselines.BASELINES.keys() - baselines.SHARED  # with constants of each model or run
-NEW = "on runs that it was not fitted on"
-NEVER = "never validated: run `{}`"
+
+
+@row_class
+class SampleErrors:
+    """The mean absolute errors in percent over a sample of runs; None where nothing was measured."""
+
+    sample: str = column("the runs", head="mean errors in percent", wraps=True)
+    e2e_pct: float | None = column("mean absolute error of the mean E2E", head="E2E", format=".1f")
+    e2e_runs: int = column("runs whose E2E was measured", head="of runs", format=",d")
+    ttft_pct: float | None = column("the same of TTFT", head="TTFT", format=".1f")
+    itl_pct: float | None = column("the same of ITL", head="ITL", format=".1f")
+    runs: int = column("runs with any latency", head="of runs", format=",d")
+    held_out: bool = False
+
+    def of(self, latency: str) -> float | None:
+        """The mean error of e2e, ttft or itl."""
+        return {"e2e": self.e2e_pct, "ttft": self.ttft_pct, "itl": self.itl_pct}[latency]
+
+    def beyond(self) -> list[str]:
+        return over_the_limits({name: self.of(name) for name in MEANS})
 
 
 def accuracy(evidence: Evidence) -> Dimension:
@@ -38,7 +56,7 @@ def accuracy(evidence: Evidence) -> Dimension:
         "In-sample errors are on runs that the constants were fitted on. They say how well the form can follow the "
         "data, not how far off a new run will be."
     ]
-    if _refitted(evidence):
+    if refitted(evidence):
         if evidence.held_out:
             caveats.append(
                 "Held-out errors evaluate the search that found the form, repeated without each fold's runs."
@@ -52,94 +70,50 @@ def accuracy(evidence: Evidence) -> Dimension:
             "Held-out errors are of the search that found the program, repeated without what each fold holds out. They "
             "say what to expect of such a search, not of this text, whose constants saw all of its runs."
         )
-    exhibits = [make(evidence) for make in makers]
-    return Dimension.of(NAME, "Accuracy", _verdict(evidence), RULE, exhibits, _brief(evidence), caveats)
+    return replace(brief(evidence), exhibits=tuple(make(evidence) for make in makers), caveats=tuple(caveats))
 
 
-def _verdict(evidence: Evidence) -> tuple[str, str]:
-    rows = evidence.held_out
-    far_off = any(over_the_limits({"e2e": mean_abs(of_means(of, "e2e"))}) for of in _samples(evidence).values())
-    if not rows:
-        never = f"Held-out errors are not known: {_never(evidence)}. {_in_words(evidence)}"
-        return POOR if far_off else UNTESTED, never
-    means = {kind: means_of(r for r in rows if r.kind == kind) for kind in kinds_of(rows)}
-    failed = {kind: over_the_limits(of_kind) for kind, of_kind in means.items()}
-    e2e = [value for of_kind in means.values() if (value := of_kind["e2e"]) is not None]
-    spread = " to ".join(dict.fromkeys(f"{x:.1f}" for x in (min(e2e), max(e2e)))) + " %" if e2e else "unknown"
-    refitted = _refitted(evidence)
-    sentence = f"Held out, the mean E2E error is {spread}, by what is left out."
-    if refitted:
-        sentence = f"Not validated since it was fitted again: before that, the held-out mean E2E error was {spread}."
-    sentence += f" {_in_words(evidence)}"
-    of_new = {name: mean_abs(of_means(_samples(evidence).get(NEW, []), name)) for name in MEANS}
-    where = [
-        f"{name.upper()} without {left_out(kind)} ({means[kind][name]:.1f} %)"
-        for kind, of in failed.items()
-        for name in of
-    ]
-    where += [f"{name.upper()} {NEW} ({of_new[name]:.1f} %)" for name in over_the_limits(of_new)]
-    if where:
-        sentence += f" Beyond the limits: {', '.join(where)}."
-    if far_off or any("e2e" in of for of in failed.values()):
-        return POOR, sentence
-    return CARE if where or refitted else GOOD, sentence
+def brief(evidence: Evidence) -> Dimension:
+    """The dimension without its tables."""
+    errors, fitted_again = sample_errors(evidence), refitted(evidence)
+    held = [sample for sample in errors if sample.held_out]
+    known = [f"{percent(s.e2e_pct)} {s.sample} ({counted(s.e2e_runs, 'run')})" for s in errors if s.e2e_runs]
+    beyond = [f"{name.upper()} {s.sample} ({percent(s.of(name))})" for s in errors for name in s.beyond()]
+    sentences = [f"The mean E2E error is {', '.join(known)}." if known else "No E2E was observed."]
+    if not held:
+        never = command("validate", evidence.subject.path or "RUN")
+        sentences.insert(0, f"Held-out errors are not known: never validated: run `{never}`.")
+    elif fitted_again:
+        sentences.insert(0, "Not validated since it was fitted again.")
+    if beyond:
+        sentences.append(f"Beyond the limits: {', '.join(beyond)}.")
+    level = UNTESTED if not held else CARE if beyond or fitted_again else GOOD
+    if any("e2e" in sample.beyond() for sample in errors):
+        level = POOR
+    return Dimension.of(NAME, "Accuracy", (level, " ".join(sentences)), RULE)
 
 
-def _refitted(evidence: Evidence) -> bool:
+def sample_errors(evidence: Evidence) -> tuple[SampleErrors, ...]:
+    """The program's errors held out, by what folds leave out, and on the clean runs, in sample and new ones apart."""
+    found = []
+    for kind in kinds_of(evidence.held_out):
+        rows = [r for r in evidence.held_out if r.kind == kind]
+        errors = {name: [r.errors[name] for r in rows] for name in MEANS}
+        found.append(_sample(f"held out, without {left_out(kind)}", errors, True))
+    for sample, runs in evidence.samples.items():
+        found.append(_sample(sample, {name: evidence.errors_of(runs, name) for name in MEANS}, False))
+    return tuple(found)
+
+
+def _sample(sample: str, errors: Mapping[str, Sequence[float | None]], held_out: bool) -> SampleErrors:
+    e2e, ttft, itl = (mean_abs(errors[name]) for name in MEANS)
+    runs = sum(any(x is not None for x in of_run) for of_run in zip(*errors.values(), strict=True))
+    return SampleErrors(sample, e2e, len(present(errors["e2e"])), ttft, itl, runs, held_out)
+
+
+def refitted(evidence: Evidence) -> bool:
+    """True if the program was fitted again after its validation."""
     return bool(evidence.subject.trust and evidence.subject.trust.data)
-
-
-def _never(evidence: Evidence) -> str:
-    return NEVER.format(command("validate", evidence.subject.path or "RUN"))
-
-
-def _in_words(evidence: Evidence) -> str:
-    texts = []
-    for sample, of_sample in _samples(evidence).items():
-        known = present(of_means(of_sample, "e2e"))
-        e2e = mean_abs(known)
-        if e2e is not None:
-            texts.append(f"{e2e:.1f} % {sample} ({counted(len(known), 'run')})")
-    return f"The mean E2E error is {', '.join(texts)}." if texts else "No run was observed."
-
-
-def _brief(evidence: Evidence) -> str:
-    rows = [r for r in evidence.held_out if r.kind == "models"] or list(evidence.held_out)
-    texts = []
-    if rows:
-        means = means_of(rows)
-        worst = figures_of([(r.experiment, r.errors["e2e"]) for r in rows])
-        if _refitted(evidence):
-            texts.append(
-                "It was not validated since it was fitted again; before that, on other runs, held-out mean "
-                f"errors were {_three(means)}"
-            )
-        elif rows[0].kind == "models" and worst.worst is not None:
-            texts.append(
-                f"On models that it had not seen, mean errors are {_three(means)}; the worst run is off by "
-                f"{worst.worst:+.1f} % E2E"
-            )
-        else:
-            texts.append(f"Held out, mean errors are {_three(means)}")
-    else:
-        texts.append("No held-out error is known, because it was never validated")
-    for sample, of_sample in _samples(evidence).items():
-        texts.append(f"{sample} they are {_three({n: mean_abs(of_means(of_sample, n)) for n in MEANS})}")
-    shared = {name: rows for name, rows in evidence.baselines.items() if name not in PER_RUN}
-    whole = {name: rows for name, rows in shared.items() if len(rows) == len(evidence.subject.clean)}
-    means_e2e = {name: mean_abs([r.e2e for r in rows]) for name, rows in whole.items()}
-    best = min(((e2e, name) for name, e2e in means_e2e.items() if e2e is not None), default=None)
-    if best:
-        texts.append(
-            f"the best baseline with one set of constants or none ({best[1]}) reaches {best[0]:.1f} % E2E on the "
-            "same runs"
-        )
-    return f"{'; '.join(texts)}."
-
-
-def _three(means: dict[str, float | None]) -> str:
-    known = [f"{value:.1f} % {name.upper()}" for name in MEANS if (value := means[name]) is not None]
-    return ", ".join(known) or "unknown"
 
 
 def left_out(kind: str) -> str:
@@ -157,24 +131,13 @@ def kinds_of(rows: Sequence[HeldOutRuns]) -> list[str]:
     return [kind for kind in HELD if kind in present]
 
 
-def _samples(evidence: Evidence) -> dict[str, list[Forecast]]:
-    """The forecasts of clean experiments, by whether the program was fitted on them."""
-    clean = {e.id for e in evidence.subject.clean}
-    of_clean = [f for f in evidence.forecasts.experiments if f.id in clean]
-    unknown = "of which no record says whether it was fitted on them"
-    if evidence.subject.source.record:
-        unknown = "that it was fitted on in part"
-    names = {True: "in sample", False: NEW, None: f"on runs {unknown}"}
-    return {text: rows for fitted, text in names.items() if (rows := [f for f in of_clean if f.fitted is fitted])}
-
-
 def _predicted(evidence: Evidence) -> Exhibit:
     rows = list[list[object]]()
-    by_id = {e.id: e for e in evidence.subject.experiments}
-    for sample, of_sample in _samples(evidence).items():
+    for sample, runs in evidence.samples.items():
+        forecasts = [evidence.forecasts[e.id] for e in runs]
         for name in MEANS:
-            f = figures_of([(by_id[x.id], e) for x, e in zip(of_sample, of_means(of_sample, name), strict=True)])
-            p99 = mean_abs(of_means(of_sample, name, "p99"))
+            f = figures_of(list(zip(runs, evidence.errors_of(runs, name), strict=True)))
+            p99 = mean_abs([_of(forecast, f"{name}_ms", "p99") for forecast in forecasts])
             rows.append([sample, name.upper(), f.runs, f.mean, f.median, f.worst, f.worst_in, p99])
             sample = ""
     columns = [wrapped("sample"), words("latency"), integers("runs"), figures(".2f", "mean", "median")]
@@ -215,9 +178,8 @@ def _baselines(evidence: Evidence) -> Exhibit:
         rows.append([name, constants, len(errors), *means, worst])
     rows.sort(key=lambda row: float("inf") if row[3] is None else row[3])
     columns = [words("baseline"), wrapped("constants"), integers("runs"), MEAN_ERRORS, figures("+.1f", "worst E2E")]
-    title = "Baselines on the clean runs, in sample where constants are fitted: errors in percent"
-    note = "Those with a set of constants per model or per experiment can predict no other."
-    return Exhibit.of(title, columns, rows, evidence.subject.again(NAME), note=note)
+    title = "Baselines of one set of constants or none on the clean runs, in sample where fitted: errors in percent"
+    return Exhibit.of(title, columns, rows, evidence.subject.again(NAME))
 
 
 def _baselines_held_out(evidence: Evidence) -> Exhibit:
@@ -244,13 +206,12 @@ def _ranks(evidence: Evidence) -> Exhibit:
 
 
 def _ranked(evidence: Evidence) -> Iterator[list[object]]:
-    by_id = {e.id: e for e in evidence.subject.experiments}
     samples = {
         sample: [
-            HeldOutRuns(sample, "", by_id[f.id], False, {name: _of(f, *where) for name, where in STATISTICS.items()})
-            for f in of_sample
+            HeldOutRuns(sample, "", e, False, {n: _of(evidence.forecasts[e.id], *at) for n, at in STATISTICS.items()})
+            for e in runs
         ]
-        for sample, of_sample in _samples(evidence).items()
+        for sample, runs in evidence.samples.items()
     }
     kinds = [kind for kind in kinds_of(evidence.held_out) if kind != "stages"]  # which are no runs
     held = {f"without {left_out(kind)}": [r for r in evidence.held_out if r.kind == kind] for kind in kinds}

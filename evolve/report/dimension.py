@@ -65,14 +65,13 @@ class DimensionVerdict:
 class Dimension:
     """One of the ten dimensions. `Dimension.of` makes one.
 
-    brief: a clause for the paragraph at the top, "" where it needs none. caveats: the limits of the figures.
+    exhibits: none in a brief report. caveats: the limits of the figures.
     """
 
     name: str = stored(key="dimension")
     title: str
     verdict: DimensionVerdict
     exhibits: tuple[Exhibit, ...] = stored(key="tables")
-    brief: str = stored(default="", hidden=True)
     caveats: tuple[str, ...] = ()
 
     @classmethod
@@ -82,12 +81,11 @@ class Dimension:
         title: str,
         verdict: tuple[str, str],
         rule: str,
-        exhibits: Iterable[Exhibit],
-        brief: str = "",
+        exhibits: Iterable[Exhibit] = (),
         caveats: Iterable[str] = (),
     ) -> Dimension:
         """The dimension with this verdict, a level and a sentence, by this rule."""
-        return cls(name, title, DimensionVerdict(*verdict, rule), tuple(exhibits), brief, tuple(caveats))
+        return cls(name, title, DimensionVerdict(*verdict, rule), tuple(exhibits), tuple(caveats))
 
     @derived
     def commands(self) -> tuple[str, ...]:

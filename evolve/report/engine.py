@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from evaluator.score import MEANS
@@ -23,23 +24,27 @@ RULE = (
 )
 
 
+def brief(evidence: Evidence) -> Dimension:
+    """The dimension without its tables."""
+    fitted = evidence.subject.fitted
+    vary = sum(len(_values(name, fitted)) > 1 for name in SETTINGS)
+    level = GOOD if vary == len(SETTINGS) else CARE if vary else UNTESTED
+    sentence = f"{evidence.subject.unknown_runs}, so no setting is known to vary."
+    if fitted:
+        sentence = f"The fitted runs vary {vary} of {len(SETTINGS)} settings."
+        if vary < len(SETTINGS):
+            sentence += " The others are replayed by rule, and no measurement here says how well."
+    return Dimension.of(NAME, "Engine settings", (level, sentence), RULE)
+
+
 def settings(evidence: Evidence) -> Dimension:
     subject = evidence.subject
     seen = {name: _values(name, subject.fitted) for name in SETTINGS}
-    vary = [name for name, values in seen.items() if len(values) > 1]
-    fixed = [name for name in SETTINGS if name not in vary]
-    level = GOOD if not fixed else CARE if vary else UNTESTED
-    if subject.fitted:
-        sentence = f"The fitted runs vary {len(vary)} of {len(SETTINGS)} settings ({', '.join(vary) or 'none'})."
-    else:
-        sentence = f"{subject.unknown_runs}, so no setting is known to vary."
-    if fixed and subject.fitted:
-        sentence += " The others are replayed by rule, and no measurement here says how well."
     columns = [words("setting"), wrapped("values"), words("varied"), wrapped("in a replay")]
-    rows = [(name, ", ".join(values) or None, name in vary, SETTINGS[name]) for name, values in seen.items()]
+    rows = [(name, ", ".join(values) or None, len(values) > 1, SETTINGS[name]) for name, values in seen.items()]
     note = "default: the model's limit for max_model_len, computed from memory for total_kv_blocks."
     varied = Exhibit.of("Engine settings of the fitted runs", columns, rows, subject.again(NAME), note=note)
-    return Dimension.of(NAME, "Engine settings", (level, sentence), RULE, (varied, _sensitivity(evidence)))
+    return replace(brief(evidence), exhibits=(varied, _sensitivity(evidence)))
 
 
 def _sensitivity(evidence: Evidence) -> Exhibit:

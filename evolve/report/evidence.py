@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from archive.proposal import Outcome
 from archive.score import Errors
 from evaluator import baselines
+from evaluator.acceptance import with_acceptance
 from evaluator.fit.fit import fit_set
-from evaluator.score import MEANS, summarise
+from evaluator.score import error_rows, score_set
 from evolve.calibrate.fit import calibrate
 from evolve.calibrate.result import ConstantChange, Freedom
-from evolve.inspect.ablation import Ablation, ablate
-from evolve.plan.forecast import Forecast, Forecasts
+from evolve.plan.forecast import Forecast
 from evolve.plan.predict import predict
 from evolve.plan.sensitivity import sensitivities
 from evolve.plan.sensitivity_result import Sensitivity
 from evolve.report.held_out import BaselineHeldOut, HeldOutRuns, baselines_held_out, held_out
 from evolve.report.subject import Subject
 from evolve.run.program import Source
+from evolve.run.use import saw
 from evolve.search.pool.pool import Pool
 from evolve.search.pool.process import WorkerCall
 from simulator.serving.bundled import load_specs
+from simulator.serving.experiment import Experiment
+
+IN_SAMPLE, NEW = "in sample", "on runs that it was not fitted on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +56,39 @@ class Evidence:
     pool: Pool
 
     @cached_property
-    def forecasts(self) -> Forecasts:
-        """The program's prediction of every experiment, as by `evolve predict`."""
+    def errors(self) -> Mapping[str, Errors]:
+        """By id, the program's signed errors on every experiment, replayed here and now: seconds."""
+        program, seeds = self.subject.source.complete, self.subject.seeds
+        experiments = [with_acceptance(program, e, seeds) for e in self.subject.experiments]
+        return {row.experiment: row for row in error_rows(program, score_set(experiments, seeds))}
+
+    @cached_property
+    def samples(self) -> Mapping[str, tuple[Experiment, ...]]:
+        """The clean experiments by whether the program was fitted on them, in words."""
+        record = self.subject.source.record
+        unknown = "that it was fitted on in part" if record else "of which no record says whether it was fitted on them"
+        names = {True: IN_SAMPLE, False: NEW, None: f"on runs {unknown}"}
+        saw_it = [(saw(record, e), e) for e in self.subject.clean]
+        runs = {text: tuple(e for seen, e in saw_it if seen is fitted) for fitted, text in names.items()}
+        return {text: of_sample for text, of_sample in runs.items() if of_sample}
+
+    def errors_of(self, experiments: Iterable[Experiment], latency: str) -> list[float | None]:
+        """The signed errors on these, in percent, of the mean of a latency (e2e, ttft or itl)."""
+        return [getattr(self.errors[e.id], latency) for e in experiments]
+
+    @cached_property
+    def forecasts(self) -> Mapping[str, Forecast]:
+        """By id, the program's prediction of every experiment, as by `evolve predict`."""
         source, seeds = self.subject.source, self.subject.seeds
         calls = [WorkerCall(predict, (source, [e], seeds)) for e in self.subject.experiments]
-        parts: list[Forecasts] = self.carried_out("predictions", calls)
-        every = tuple(forecast for part in parts for forecast in part.experiments)
-        total = summarise([_errors(forecast) for forecast in every])
-        return replace(
-            parts[0],
-            data=self.subject.data,
-            experiments=every,
-            mean_abs_error_pct={name: getattr(total, name) for name in MEANS},
-            drawn=any(part.drawn for part in parts),
-        )
+        parts = self.carried_out("predictions", calls)
+        return {forecast.id: forecast for part in parts for forecast in part.experiments}
 
     @cached_property
     def baselines(self) -> Mapping[str, Sequence[Errors]]:
-        """The baselines, fitted to the clean experiments, and their errors on these."""
+        """The baselines of one set of constants or none, fitted to the clean experiments, and their errors on these."""
         clean = self.subject.clean
-        tasks = baselines.tasks(clean, clean) if clean else []
+        tasks = [task for task in baselines.tasks(clean, clean) if task.name in baselines.SHARED] if clean else []
         calls = [WorkerCall(baselines.solve, (task,)) for task in tasks]
         rows: list[list[Errors]] = self.carried_out("baselines", calls)
         by_name: dict[str, list[Errors]] = {}
@@ -101,11 +118,6 @@ class Evidence:
         return refit
 
     @cached_property
-    def ablation(self) -> Ablation:
-        """The program without each of its parts. Raises InputError with fewer than two clean experiments."""
-        return ablate(self.subject.source, self.subject.few, self.pool)
-
-    @cached_property
     def sensitivities(self) -> tuple[Sensitivity, ...]:
         """The effect of each engine setting on a few clean experiments, under one arrival seed."""
         subject = self.subject
@@ -117,15 +129,6 @@ class Evidence:
         """The results of the calls, with a progress line about `what` they compute."""
         self.pool.line.show(f"{what} ...")
         return self.pool.all_of(calls, what)
-
-
-def of_means(forecasts: Sequence[Forecast], latency: str, statistic: str = "mean") -> list[float | None]:
-    """The signed errors of these forecasts, in percent, of a statistic of a latency (e2e, ttft or itl)."""
-    return [((f.summary.error_pct or {}).get(f"{latency}_ms") or {}).get(statistic) for f in forecasts]
-
-
-def _errors(forecast: Forecast) -> Errors:
-    return Errors(forecast.id, *(of_means([forecast], name)[0] for name in MEANS))
 
 
 def _sensitivities(source: Source, file: str, ids: Sequence[str], seeds: Sequence[int]) -> list[Sensitivity]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
@@ -14,7 +15,6 @@ from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension, Exhib
 from evolve.report.evidence import Evidence
 from evolve.report.held_out import means_of, over_the_limits
 from evolve.report.stress import changes, constants_times
-from simulator.common.text import counted
 from simulator.kernels.tables import names, tables
 from simulator.schema import FIELDS
 from simulator.serving.gpu import hardware_table
@@ -36,43 +36,40 @@ CAVEAT = (
 def hardware(evidence: Evidence) -> Dimension:
     constants = classified(evidence.subject.source.complete)
     exhibits = (_kinds(evidence, constants), _constants(evidence, constants), _gpus(evidence), _kernels(evidence))
-    again = [f"{c.method}.{c.name}" for c in constants if c.kind in (kinds.HOST, kinds.STEP) and c.value]
-    verdict, brief = _verdict(evidence, constants), _brief(evidence, again)
-    return Dimension.of(
-        NAME, "Hardware", verdict, RULE, exhibits, brief, () if len(gpus_of(evidence)) > 1 else [CAVEAT]
-    )
+    caveats = () if len(gpus_of(evidence)) > 1 else (CAVEAT, *_elsewhere(evidence, constants))
+    return replace(brief(evidence), exhibits=exhibits, caveats=caveats)
+
+
+def brief(evidence: Evidence) -> Dimension:
+    """The dimension without its tables."""
+    return Dimension.of(NAME, "Hardware", _verdict(evidence), RULE)
 
 
 def gpus_of(evidence: Evidence) -> list[str]:
     return sorted({e.hardware for e in evidence.subject.fitted})
 
 
-def _verdict(evidence: Evidence, constants: list[Classified]) -> tuple[str, str]:
-    gpus, counts = gpus_of(evidence), {kind: sum(c.kind == kind for c in constants) for kind in KINDS}
-    parts = ", ".join(f"{n} {kind}" for kind, n in counts.items() if n)
-    bare = bare_terms(evidence.subject.source.complete)
-    without = f"; {counted(len(bare), 'term')} without one" if bare else ""
-    tail = f"Of {counted(len(constants), 'constant')} by what they multiply: {parts or 'none'}{without}."
+def _verdict(evidence: Evidence) -> tuple[str, str]:
+    gpus = gpus_of(evidence)
     rows = [r for r in evidence.held_out if r.kind == KIND]
     if rows:
         means = means_of(rows)
         failed = over_the_limits(means)
         level = POOR if "e2e" in failed else CARE if failed else GOOD
-        return level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}. {tail}"
+        return level, f"On GPUs left out, the mean E2E error is {percent(means['e2e'])}."
     if len(gpus) > 1:
-        return CARE, f"Fitted on {', '.join(gpus)}, none of which a search of its validation left out. {tail}"
+        return CARE, f"Fitted on {', '.join(gpus)}, none of which a search of its validation left out."
     where = f"All fitted runs are on {gpus[0]}" if gpus else evidence.subject.unknown_runs
-    return UNTESTED, f"{where}, so how far it is off on another GPU is not known. {tail}"
+    return UNTESTED, f"{where}, so how far it is off on another GPU is not known."
 
 
-def _brief(evidence: Evidence, again: list[str]) -> str:
-    gpus = gpus_of(evidence)
-    if len(gpus) != 1:
-        return ""
-    constants = f"; there, at least {', '.join(again)} must be fitted again" if again else ""
-    bare = bare_terms(evidence.subject.source.complete)
-    refit = "; no refit can take back an error of kernel or datasheet times that no constant multiplies" if bare else ""
-    return f"Every fitted run is on {gpus[0]}, and no other GPU was tested{constants}{refit}."
+def _elsewhere(evidence: Evidence, constants: list[Classified]) -> Iterator[str]:
+    """What a refit on another GPU must, and what it cannot do."""
+    again = [f"{c.method}.{c.name}" for c in constants if c.kind in (kinds.HOST, kinds.STEP) and c.value]
+    if again:
+        yield f"On another GPU, at least {', '.join(again)} must be fitted again."
+    if bare_terms(evidence.subject.source.complete):
+        yield "No refit can take back an error of kernel or datasheet times that no constant multiplies."
 
 
 def _kinds(evidence: Evidence, constants: list[Classified]) -> Exhibit:

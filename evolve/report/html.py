@@ -10,7 +10,7 @@ from evolve import __version__
 from evolve.output.table import Table
 from evolve.report.dimension import Dimension, Exhibit
 from evolve.report.report import Report
-from evolve.report.view import TITLE
+from evolve.report.view import TITLE, answer, errors_table, not_looked_at
 from simulator.common.text import visible
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -49,16 +49,18 @@ def _text(text: str) -> str:
 
 
 def _first(report: Report) -> Iterator[str]:
-    yield f'<p class="short"><strong>In short.</strong> {_text(report.in_short)}</p>'
+    if report.adoption:
+        yield f'<p class="short"><strong>{_text(answer(report.adoption))}</strong> {_text(report.adoption.because)}</p>'
+        yield from _table(errors_table(report.adoption))
+    yield f"<p>{_text(report.about)}</p>"
     yield '<ol class="verdicts">'
+    shown = [d for _, d in report.sections]
     for number, d in report.numbered:
-        yield (
-            f'<li value="{number}"><a href="#{_text(d.name)}">{_text(d.title)}</a> {_badge(d.verdict.level)} '
-            f"<span>{_text(d.verdict.sentence)}</span></li>"
-        )
+        title = f'<a href="#{_text(d.name)}">{_text(d.title)}</a>' if d in shown else _text(d.title)
+        yield (f'<li value="{number}">{title} {_badge(d.verdict.level)} <span>{_text(d.verdict.sentence)}</span></li>')
     yield "</ol>"
-    if report.missing:
-        items = "".join(f"<li>{_text(line)}</li>" for line in report.missing)
+    if missing := [*report.missing, *not_looked_at(report)]:
+        items = "".join(f"<li>{_text(line)}</li>" for line in missing)
         yield f'<section class="missing"><h2>Missing</h2><ul>{items}</ul></section>'
     yield f"<details><summary>The program</summary><pre>{_text(report.program)}</pre></details>"
 
@@ -68,7 +70,7 @@ def _badge(level: str) -> str:
 
 
 def _all(report: Report) -> Iterator[str]:
-    for number, d in report.numbered:
+    for number, d in report.sections:
         yield f'<section id="{_text(d.name)}">'
         yield f"<h2>{number}. {_text(d.title)} {_badge(d.verdict.level)}</h2>"
         yield from _dimension(d)

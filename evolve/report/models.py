@@ -8,7 +8,7 @@ from evaluator.metrics import mean_abs
 from evaluator.score import MEANS
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit, percent
-from evolve.report.evidence import Evidence, of_means
+from evolve.report.evidence import Evidence
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.run.ranges import weights
 from evolve.validate.folds import last_part
@@ -27,7 +27,12 @@ def models(evidence: Evidence) -> Dimension:
     exhibits = [_by_model(evidence), _by_architecture(evidence), _features(evidence)]
     left_out = {last_part(e.model): omitted(e.facts) for e in evidence.subject.experiments}
     caveats = [f"{name}: {text}" for name, texts in left_out.items() for text in texts]
-    return Dimension.of(NAME, "Models", _verdict(evidence), RULE, exhibits, caveats=caveats)
+    return replace(brief(evidence), exhibits=tuple(exhibits), caveats=tuple(caveats))
+
+
+def brief(evidence: Evidence) -> Dimension:
+    """The dimension without its tables."""
+    return Dimension.of(NAME, "Models", _verdict(evidence), RULE)
 
 
 def _verdict(evidence: Evidence) -> tuple[str, str]:
@@ -53,15 +58,14 @@ def _beyond(name: str, means: dict[str, float | None]) -> str:
 
 
 def _by_model(evidence: Evidence) -> Exhibit:
-    clean = {e.id: e for e in evidence.subject.clean}
-    forecasts = [f for f in evidence.forecasts.experiments if f.id in clean]
+    clean = evidence.subject.clean
     fitted = {e.model for e in evidence.subject.fitted}
     rows = []
-    for model in dict.fromkeys(e.model for e in clean.values()):
-        here = [f for f in forecasts if clean[f.id].model == model]
+    for model in dict.fromkeys(e.model for e in clean):
+        here = [e for e in clean if e.model == model]
         held = [r for r in evidence.held_out if r.kind == "models" and r.fold == model]
         f = figures_of([(r.experiment, r.errors["e2e"]) for r in held])
-        means = [mean_abs(of_means(here, x)) for x in MEANS]
+        means = [mean_abs(evidence.errors_of(here, x)) for x in MEANS]
         rows.append([last_part(model), model in fitted, len(here), *means, *means_of(held).values(), f.worst])
     held_out = tuple(replace(c, head=f"held-out {c.head}") for c in MEAN_ERRORS)
     columns = [words("model", "fitted"), integers("runs"), MEAN_ERRORS, held_out]

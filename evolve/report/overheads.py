@@ -8,7 +8,6 @@ from importlib import resources
 
 from evolve.host.deployments import of_experiment
 from evolve.host.emit import program_for
-from evolve.inspect.ablation import Ablation
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.output.terminal import command
 from evolve.report.dimension import CARE, GOOD, UNTESTED, Dimension, Exhibit
@@ -73,12 +72,9 @@ def overheads(evidence: Evidence) -> Dimension:
         f"a refit takes {cpu_s:.1f} CPU seconds; {data}."
     )
     level = GOOD if cpu_s <= MOST_S and speed.faster >= FASTER else CARE
-    brief = f"{data[0].upper()}{data[1:]}; a compiled replay takes {speed.ns_a_step:,.0f} ns a step."
     exhibits = [_data(subject), _search(evidence), _speed(subject, speed), _bytes(subject)]
-    if len(subject.clean) > 1:
-        exhibits.append(_parts(evidence.ablation, subject.by("show", "--ablate", dimension=NAME)))
     caveats = ("Times are of this machine, and other work on it makes them longer.",)
-    return Dimension.of(NAME, "Overheads", (level, sentence), RULE, exhibits, brief, caveats)
+    return Dimension.of(NAME, "Overheads", (level, sentence), RULE, exhibits, caveats)
 
 
 def gpu_hours(e: Experiment) -> float:
@@ -169,16 +165,3 @@ def _bytes(subject: Subject) -> Exhibit:
 
 def _size(files: dict[str, str]) -> int:
     return sum(len(text.encode()) for text in files.values())
-
-
-def _parts(ablation: Ablation, repeat: str) -> Exhibit:
-    rows = []
-    for part in ablation.parts:
-        grown = part.measured.mean_error - ablation.full.mean_error if part.measured else None
-        low, high = ablation.interval_pct(part) or (None, None)
-        rows.append([part.text, part.kind, grown, part.difference_pct, low, high, len(part.acts_on), part.verdict])
-    columns = [wrapped("without"), words("kind"), figures("+.2f", "in sample", "held out", "from", "to")]
-    columns += [integers("models it acts on"), words("verdict")]
-    title = "Without each part, all else fitted again: by how many points the mean error grows, in sample and held out"
-    note = f"{ablation.hindsight} from, to: 95 % bootstrap interval of the held-out difference."
-    return Exhibit.of(title, columns, rows, repeat, note=note)

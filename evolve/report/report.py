@@ -1,4 +1,4 @@
-"""The report of a program in ten dimensions, as a value."""
+"""The report of a program, as a value: a verdict on its adoption, and ten dimensions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from evolve import __version__
-from evolve.output.terminal import command
 from evolve.report import (
     accuracy,
     ease,
@@ -19,12 +18,13 @@ from evolve.report import (
     versions,
     workloads,
 )
-from evolve.report.dimension import LEVELS, Dimension
+from evolve.report.adoption import Adoption, adoption
+from evolve.report.dimension import Dimension
 from evolve.report.evidence import Evidence
 from evolve.report.subject import Subject
 from evolve.search.pool.pool import Pool
 from simulator.common.json import JsonObject
-from simulator.common.records import derived, fields_to_json, record_class, stored
+from simulator.common.records import fields_to_json, record_class, stored
 from simulator.common.text import counted
 from simulator.language.key import key
 
@@ -41,48 +41,77 @@ DIMENSIONS: dict[str, Callable[[Evidence], Dimension]] = {
     overheads.NAME: overheads.overheads,
     reproducibility.NAME: reproducibility.reproducibility,
 }
+# Those of which records and one replay of the runs give the verdict, in seconds.
+BRIEF: dict[str, Callable[[Evidence], Dimension]] = {
+    accuracy.NAME: accuracy.brief,
+    workloads.NAME: workloads.brief,
+    engine.NAME: engine.brief,
+    models.NAME: models.brief,
+    hardware.NAME: hardware.brief,
+    versions.NAME: versions.brief,
+    reproducibility.NAME: reproducibility.reproducibility,
+}
+ALL = "all"  # dimensions
 
 
 @record_class
 class Report:
-    """What was measured of a program. about: what it is and was fitted on, a sentence; missing: what the report lacks
-    because the program lacks it, and how to get it."""
+    """What was measured of a program. about: what it is and was fitted on, a sentence; adoption: None in a report on
+    single dimensions; missing: what the report lacks because the program lacks it, and how to get it; not_looked_at:
+    the names of the other dimensions; look: the command line that looks at them."""
 
     name: str
     program: str
     key: str
     data: str
     seeds: tuple[int, ...]
-    about: str = stored(hidden=True)
+    about: str
+    adoption: Adoption | None
     missing: tuple[str, ...]
     dimensions: tuple[Dimension, ...]
+    not_looked_at: tuple[str, ...]
+    look: str = stored(hidden=True)
 
     @property
     def numbered(self) -> list[tuple[int, Dimension]]:
         """The dimensions, each with its number among all ten, whichever of them were made."""
         return [(list(DIMENSIONS).index(d.name) + 1, d) for d in self.dimensions]
 
-    @derived
-    def in_short(self) -> str:
-        briefs = [d.brief for d in self.dimensions if d.brief]
-        levels = {level: [d.title.lower() for d in self.dimensions if d.verdict.level == level] for level in LEVELS}
-        counts = "; ".join(f"{level}: {', '.join(titles)}" for level, titles in levels.items() if titles)
-        return " ".join([self.about, *briefs, f"By their rules, {counts}."])
+    @property
+    def sections(self) -> list[tuple[int, Dimension]]:
+        """Those that have more than a verdict."""
+        return [(number, d) for number, d in self.numbered if d.exhibits or d.caveats]
 
     def to_json(self) -> JsonObject:
         return {"engine": __version__, **fields_to_json(self)}
 
 
 def report(subject: Subject, names: Sequence[str], pool: Pool) -> Report:
-    """The report of a subject in the dimensions of these names, or in all of them without."""
+    """The report of a subject in the dimensions of these names, or ALL; without names in short, by those of BRIEF."""
     evidence = Evidence(subject, pool)
     try:
-        made = [_filled(make(evidence)) for name, make in DIMENSIONS.items() if not names or name in names]
+        if names:
+            made = [_filled(make(evidence)) for name, make in DIMENSIONS.items() if {name, ALL} & {*names}]
+        else:
+            made = [replace(make(evidence), exhibits=(), caveats=()) for make in BRIEF.values()]
+        verdict = adoption(evidence, made) if not names or ALL in names else None
     finally:
         pool.line.close()
-    source, about = subject.source, " ".join(filter(None, (_about(subject), _inconsistent(subject))))
-    named = subject.name, source.text.strip(), key(source.complete), subject.data, subject.seeds
-    return Report(*named, about=about, missing=tuple(_missing(subject)), dimensions=tuple(made))
+    source = subject.source
+    others = tuple(name for name in DIMENSIONS if name not in {d.name for d in made})
+    return Report(
+        subject.name,
+        source.text.strip(),
+        key(source.complete),
+        subject.data,
+        subject.seeds,
+        _about(subject),
+        verdict,
+        tuple(_missing(subject)),
+        tuple(made),
+        others,
+        subject.again(*others) if others else "",
+    )
 
 
 def _filled(dimension: Dimension) -> Dimension:
@@ -103,14 +132,6 @@ def _about(subject: Subject) -> str:
     count = len({e.model for e in fitted})
     runs, models_ = counted(len(fitted), "run"), counted(count, "model")
     return f"{subject.source.name} was fitted on {runs} of {models_} on {gpus}.{judged}"
-
-
-def _inconsistent(subject: Subject) -> str:
-    record = subject.source.record
-    if record is None or record.consistent:
-        return ""
-    check = command("show", subject.source.name, "--check", "--physics")
-    return f"It is not physically consistent: it contradicts a datasheet or measured kernels (`{check}`)."
 
 
 def _missing(subject: Subject) -> list[str]:

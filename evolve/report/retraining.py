@@ -33,13 +33,12 @@ def retraining(evidence: Evidence) -> Dimension:
     )
     enough = all(count is not None and count <= MOST_RUNS for count in needed.values())
     level = GOOD if enough and cpu_s <= MOST_S else CARE
-    brief = f"To fit its constants again takes {counts}, and {cpu_s:.1f} CPU seconds."
     caveats = (
         "The form stays the same in all of these fits. If it was chosen with these runs in sight, its constants need "
         "this many runs, and its search may need more.",
     )
     exhibits = (_curve(evidence, curve), _refit(evidence), _constants(evidence))
-    return Dimension.of(NAME, title, (level, sentence), RULE, exhibits, brief, caveats)
+    return Dimension.of(NAME, title, (level, sentence), RULE, exhibits, caveats)
 
 
 def runs_needed(curve: LearningCurve, latency: str) -> int | None:

@@ -125,8 +125,8 @@ class Subject:
             return (command("validate", self.path, *options),)
         return (*self.searching, command("validate", f"runs/{AGAIN}", *options))
 
-    def again(self, dimension: str) -> str:
-        return command("report", self.name, *self.given, "--only", dimension)
+    def again(self, *dimensions: str) -> str:
+        return command("report", self.name, *self.given, "--only", ",".join(dimensions))
 
     def by(self, name: str, *options: str, dimension: str) -> str:
         """The line of the command `name` with the program and its experiments, or `again` where none can name these."""

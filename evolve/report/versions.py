@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from evolve.output.columns import figures, integers, words, wrapped
 from evolve.report.constants import OWN_STEP, classified
 from evolve.report.dimension import CARE, UNTESTED, Dimension, Exhibit, percent
@@ -31,31 +34,33 @@ def versions(evidence: Evidence) -> Dimension:
         "up, not how a later version behaves.",
         "A later version needs runs of its own.",
     )
-    brief = f"{_measured(evidence)}; no other version of the engine was tested." if len(_seen(evidence)) == 1 else ""
-    return Dimension.of(NAME, "Engine versions", _verdict(evidence, rows), RULE, exhibits, brief, caveats)
+    made = brief(evidence)
+    sentence = " ".join([made.verdict.sentence, *_stressed_text(rows)])
+    return replace(made, verdict=replace(made.verdict, sentence=sentence), exhibits=exhibits, caveats=caveats)
+
+
+def brief(evidence: Evidence) -> Dimension:
+    """The dimension without its tables, and without changed engines."""
+    seen = _seen(evidence)
+    sentence = "No record says of which version the fitted runs are."
+    if seen:
+        sentence = f"The fitted runs are of {', '.join(seen)}."
+    return Dimension.of(NAME, "Engine versions", (CARE if len(seen) > 1 else UNTESTED, sentence), RULE)
 
 
 def _seen(evidence: Evidence) -> list[str]:
     return sorted({f"{e.engine.name} {e.engine.version or 'of an unknown version'}" for e in evidence.subject.fitted})
 
 
-def _measured(evidence: Evidence) -> str:
-    seen = _seen(evidence)
-    return f"Every fitted run is of {seen[0]}" if len(seen) == 1 else f"Fitted runs are of {', '.join(seen)}"
-
-
-def _verdict(evidence: Evidence, rows: list[Stressed]) -> tuple[str, str]:
-    seen = _seen(evidence)
-    level = CARE if len(seen) > 1 else UNTESTED
-    first = f"{_measured(evidence)}." if seen else "No record says of which version the fitted runs are."
-    by_name = {row.name: row for row in rows}
-    if ASIS not in by_name or (slower := _kernels_name(FACTORS[-1])) not in by_name:
-        return level, first
-    base, changed = by_name[ASIS].errors["e2e"], by_name[slower]
-    second = f"If {slower}, a mean E2E error of {percent(base)} becomes one of {percent(changed.errors['e2e'])}"
-    if ALL in changed.refitted:
-        second += f", and a fit of all constants to such runs brings it to {percent(changed.refitted[ALL]['e2e'])}"
-    return level, f"{first} {second}."
+def _stressed_text(rows: list[Stressed]) -> Iterator[str]:
+    """The sentence on slower kernels; none if the program reads no kernels."""
+    by_name, slower = {row.name: row for row in rows}, _kernels_name(FACTORS[-1])
+    if slower in by_name:
+        base, changed = by_name[ASIS].errors["e2e"], by_name[slower]
+        text = f"If {slower}, a mean E2E error of {percent(base)} becomes one of {percent(changed.errors['e2e'])}"
+        if ALL in changed.refitted:
+            text += f", and a fit of all constants to such runs brings it to {percent(changed.refitted[ALL]['e2e'])}"
+        yield f"{text}."
 
 
 def _kernels_name(factor: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,9 +18,10 @@ from evolve.output.table import PASS_PCT
 from evolve.output.terminal import command
 from evolve.plan.forecast import ObservedErrors
 from evolve.report.dimension import CARE, GOOD, MEAN_ERRORS, POOR, UNTESTED, Dimension, Exhibit, percent
-from evolve.report.evidence import Evidence, of_means
+from evolve.report.evidence import Evidence
 from evolve.report.held_out import by_fold, figures_of, means_of, over_the_limits
 from evolve.run.ranges import Ranges
+from evolve.run.use import saw
 from simulator.common.text import counted
 from simulator.serving.experiment import Experiment
 from simulator.serving.observations import OVERLOADED
@@ -88,9 +90,12 @@ def workloads(evidence: Evidence) -> Dimension:
     makers = _by_workload, _held_out, _by_stage, _overloaded, _kinds, _ranges
     missing = [kind for kind, holds in LOADS.items() if not any(map(holds, evidence.subject.fitted))]
     caveats = [f"No fitted run has: {', '.join(missing)}."] if missing else []
-    brief = _overload_text(evidence) if _overload_means(evidence) else ""
-    exhibits = [make(evidence) for make in makers]
-    return Dimension.of(NAME, "Workloads", _verdict(evidence), RULE, exhibits, brief, caveats)
+    return replace(brief(evidence), exhibits=tuple(make(evidence) for make in makers), caveats=tuple(caveats))
+
+
+def brief(evidence: Evidence) -> Dimension:
+    """The dimension without its tables."""
+    return Dimension.of(NAME, "Workloads", _verdict(evidence), RULE)
 
 
 def _verdict(evidence: Evidence) -> tuple[str, str]:
@@ -99,7 +104,7 @@ def _verdict(evidence: Evidence) -> tuple[str, str]:
         if r.kind == "workloads":
             by_name[r.fold].append(r)
     if not by_name:
-        unknown = "No workload was left out of a search, so how far it is off on another load is not known."
+        unknown = "No search of its validation left a workload out."
         return UNTESTED, f"{unknown} {_overload_text(evidence)}"
     means = {name: means_of(rows) for name, rows in by_name.items()}
     failed = {name: over_the_limits(of_name) for name, of_name in means.items() if over_the_limits(of_name)}
@@ -115,19 +120,18 @@ def _verdict(evidence: Evidence) -> tuple[str, str]:
 
 
 def _overload_means(evidence: Evidence) -> dict[str, float | None]:
-    rows = [f for f in evidence.forecasts.experiments if f.id in _overloaded_ids(evidence) and f.summary.error_pct]
-    return {name: mean_abs(of_means(rows, name)) for name in MEANS} if rows else {}
+    return {name: mean_abs(evidence.errors_of(_overloaded_runs(evidence), name)) for name in MEANS}
 
 
-def _overloaded_ids(evidence: Evidence) -> set[str]:
-    return {e.id for e in evidence.subject.experiments if e.quality == OVERLOADED}
+def _overloaded_runs(evidence: Evidence) -> list[Experiment]:
+    """The overloaded runs of which a latency was measured."""
+    overloaded = [e for e in evidence.subject.experiments if e.quality == OVERLOADED]
+    return [e for e in overloaded if any(evidence.errors_of([e], name) != [None] for name in MEANS)]
 
 
 def _overload_text(evidence: Evidence) -> str:
-    if not _overload_means(evidence):
-        return "There is no overloaded run to predict."
-    ids = _overloaded_ids(evidence)
-    return overload_text(of_means([f for f in evidence.forecasts.experiments if f.id in ids], "e2e"))
+    runs = _overloaded_runs(evidence)
+    return overload_text(evidence.errors_of(runs, "e2e")) if runs else "There is no overloaded run to predict."
 
 
 def overload_text(errors_pct: Sequence[float | None]) -> str:
@@ -147,20 +151,15 @@ def overload_text(errors_pct: Sequence[float | None]) -> str:
 
 
 def _by_workload(evidence: Evidence) -> Exhibit:
-    clean = {e.id: e for e in evidence.subject.clean}
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Experiment]] = defaultdict(list)
     use = {True: "in sample", False: "not fitted on", None: "no record"}
-    for f in evidence.forecasts.experiments:
-        if f.id in clean:
-            groups[clean[f.id].workload.name, use[f.fitted]].append(f.id)
-    by_id = {f.id: f for f in evidence.forecasts.experiments}
+    for e in evidence.subject.clean:
+        groups[e.workload.name, use[saw(evidence.subject.source.record, e)]].append(e)
     rows = []
-    for (name, sample), ids in sorted(groups.items()):
-        forecasts = [by_id[i] for i in ids]
-        pairs = [(clean[i], error) for i, error in zip(ids, of_means(forecasts, "e2e"), strict=True)]
-        e2e = figures_of(pairs)
-        ttft, itl = (mean_abs(of_means(forecasts, x)) for x in ("ttft", "itl"))
-        rows.append([name, sample, len(ids), e2e.mean, ttft, itl, e2e.worst, e2e.worst_in])
+    for (name, sample), runs in sorted(groups.items()):
+        e2e = figures_of(list(zip(runs, evidence.errors_of(runs, "e2e"), strict=True)))
+        ttft, itl = (mean_abs(evidence.errors_of(runs, x)) for x in ("ttft", "itl"))
+        rows.append([name, sample, len(runs), e2e.mean, ttft, itl, e2e.worst, e2e.worst_in])
     columns = [words("workload", "runs are"), integers("runs"), MEAN_ERRORS]
     columns += [figures("+.1f", "worst E2E"), words("worst run")]
     again = evidence.subject.by("predict", "--json", dimension=NAME)
@@ -174,14 +173,12 @@ def _held_out(evidence: Evidence) -> Exhibit:
 
 def _by_stage(evidence: Evidence) -> Exhibit:
     """Errors of load stages by how many requests are in flight, which Little's law gives from what was observed."""
-    clean = {e.id: e for e in evidence.subject.clean}
     groups: dict[int, list[ObservedErrors]] = defaultdict(list)
-    for f in evidence.forecasts.experiments:
-        if f.id in clean:
-            for stage, c in zip(clean[f.id].workload.stages, f.stages, strict=True):
-                if c.observed and c.observed.e2e_ms.mean:
-                    in_flight = stage.in_flight(c.observed.e2e_ms.mean)
-                    groups[max(0, math.floor(math.log2(max(in_flight, 1.0))))].append(c)
+    for e in evidence.subject.clean:
+        for stage, c in zip(e.workload.stages, evidence.forecasts[e.id].stages, strict=True):
+            if c.observed and c.observed.e2e_ms.mean:
+                in_flight = stage.in_flight(c.observed.e2e_ms.mean)
+                groups[max(0, math.floor(math.log2(max(in_flight, 1.0))))].append(c)
     rows = []
     for octave, stages in sorted(groups.items()):
         errors = [[(s.error_pct or {})[f"{x}_ms"]["mean"] for s in stages] for x in MEANS]
@@ -194,12 +191,11 @@ def _by_stage(evidence: Evidence) -> Exhibit:
 
 
 def _overloaded(evidence: Evidence) -> Exhibit:
-    ids, rows = _overloaded_ids(evidence), []
-    for f in evidence.forecasts.experiments:
-        if f.id in ids:
-            predicted, observed = f.summary.predicted, f.summary.observed
-            failed = [o.failed if o else None for o in (predicted, observed)]
-            rows.append([f.id, f.fitted, *(of_means([f], x)[0] for x in MEANS), *failed])
+    rows = []
+    for e in _overloaded_runs(evidence):
+        f = evidence.forecasts[e.id]
+        failed = [o.failed if o else None for o in (f.summary.predicted, f.summary.observed)]
+        rows.append([e.id, f.fitted, *evidence.errors[e.id].figures, *failed])
     columns = [words("run", "fitted"), figures("+.1f", "E2E", "TTFT", "ITL")]
     columns.append(integers("failed, predicted", "failed, observed"))
     title = "Overloaded runs: errors in percent, and requests that failed"

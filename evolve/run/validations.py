@@ -69,7 +69,7 @@ def read_figures(path: Path) -> JsonObject:
 
 def _figures(raw: JsonObject) -> JsonObject:
     """The figures under today's names."""
-    old = {"known": "baselines", "best_known": "best_baseline"}
+    old = {"known": "baselines", "best_known": "best_baseline", "worst_e2e_pct": "worst_e2e_error_pct"}
     rows = [renamed(row, {"known": "baselines"}) for row in raw["rows"]]
     return raw | {"rows": rows, "summary": {kind: renamed(s, old) for kind, s in raw["summary"].items()}}
 

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from math import inf
 from pathlib import Path
 from statistics import mean, median
 
 from archive.elite import SEED, Elite
 from archive.score import Errors
-from evaluator.baselines import BASELINES, ONE_SET
+from evaluator.baselines import BASELINES, ONE_SET, SHARED
 from evaluator.cells import MOST_RUNS
 from evolve.output.columns import figures, words, wrapped
 from evolve.output.printing import prose, show
@@ -57,15 +58,16 @@ observed ITL that its load generator halved by mistake"""
 MEANS_LEGEND = "runs: how many experiments the means are over"
 FRONT_LEGEND = "size: operations + constants, the complexity; errors of {seeds}, which the search saw"
 MOST_ROWS = 12  # of a front
+MOST_BASELINES = 3  # without -v
 MOST_BEYOND = 5  # experiments outside the limits, by name
 FEW_RUNS = 3.0  # times the median from which on a mean shows a few runs only
 
 
-def print_run(report: RunReport, baselines: bool = False, explain: bool = False) -> None:
+def print_run(report: RunReport, baselines: bool = False, explain: bool = False, verbose: bool = False) -> None:
     """Print the report of a run: its errors next to those of baselines, the champion, and the next commands.
 
-    baselines: with a table of errors by experiment, those of baselines included. explain: with that table, the Pareto
-    front, the rule, the history of the search, and the meanings of the words.
+    baselines: with a table of errors by experiment, those of baselines included. explain: the meanings of words,
+    too. verbose: with that table, the Pareto front, the rule, and the history of the search.
     """
     best = report.champion
     if best is None:
@@ -78,17 +80,18 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
     if text := inconsistent_text(report):
         prose(text, "bold")
     _print_gain(report, best)
-    show(means_table(report))
+    show(means_table(report, None if verbose else MOST_BASELINES))
     bias = fitted_bias(report)
     prose(f"{bias}, over the fitted experiments." if bias else "")
     prose(within_limits(report))
     say(f"\n{best.text}")
     for text in bounds_texts(best):
         prose(f"- {text}")
-    if baselines or explain:
+    if baselines or verbose:
         show(errors_table(report, baselines))
-    if explain:
+    if verbose:
         _print_search(report, best)
+    if explain:
         _print_legend(report, baselines)
     if report.calls:
         say("\nLanguage models", "bold")
@@ -101,7 +104,7 @@ def print_run(report: RunReport, baselines: bool = False, explain: bool = False)
     own = open_run(path).own_options if is_run(path) else []
     one = ["--id", report.fitted[0]] if own else []  # else the deployments of all known models would be baked in
     emit = command("emit", program, "--host", "blis-4", "--out", GO_FOLDER, *own, *one)
-    more = command("resume", report.run, "--all", "--explain")
+    more = command("resume", report.run, "--all", "-v", "--explain")
     suggest(command("archive", report.run), command("show", program), emit, more)
 
 
@@ -158,8 +161,11 @@ def errors_table(report: RunReport, baselines: bool) -> Table:
     return Table.of(title, columns, map(cells, report.errors))
 
 
-def means_table(report: RunReport) -> Table:
-    """Mean absolute errors over the fitted experiments: the champion's, the best seed's, and the baselines'."""
+def means_table(report: RunReport, most: int | None = None) -> Table:
+    """Mean absolute errors over the fitted experiments: the champion's, the best seed's, and the baselines'.
+
+    most: of the baselines, only so many, those of one set of constants or none that are closest.
+    """
     ours = _of(report.errors, report.fitted)
     rows = [row("champion", *mean_errors(ours), ONE_SET, style="bold")]
     seed = report.best_seed.operator.removeprefix(SEED) if report.best_seed else ""
@@ -168,12 +174,16 @@ def means_table(report: RunReport) -> Table:
         best = report.best_seed.score
         how = f"{ONE_SET}; as the search scored it, with {MOST_RUNS:g} runs of a cell at most"
         rows.append(row(called, best.e2e, best.ttft, best.itl, len(ours), how))
-    for name, errors in sorted(report.baselines.items(), key=lambda item: item[0] != own):
-        fitted = _of(errors, report.fitted)
+    baselines = {name: _of(errors, report.fitted) for name, errors in report.baselines.items()}
+    if most is not None:
+        shared = [name for name in baselines if name in SHARED and name != own]
+        closest = sorted(shared, key=lambda name: next((x for x in mean_errors(baselines[name]) if x is not None), inf))
+        baselines = {name: of for name, of in baselines.items() if name in (own, *closest[:most])}
+    for name, fitted in sorted(baselines.items(), key=lambda item: item[0] != own):
         title = called if name == own else name
         how = BASELINES[name].constants if name in BASELINES else ONE_SET
         rows.append(row(title, *mean_errors(fitted), how + median_text(of["e2e"] for of in fitted)))
-    for name, errors in report.published.items():
+    for name, errors in report.published.items() if most is None else ():
         if chosen := _of(errors, report.fitted):
             rows.append(row(name, *mean_errors(chosen), "published; its ITL errors: against half the observed ITL"))
     for quality in (CLEAN, OVERLOADED):

@@ -9,7 +9,7 @@ from evaluator.intervals import Interval
 from evaluator.score import MEANS
 from evolve import __version__
 from evolve.output.columns import figures, integers, words
-from evolve.output.printing import prose, show
+from evolve.output.printing import more, prose, show
 from evolve.output.table import Table, bias_label, number, passes, row, section
 from evolve.output.terminal import command
 from evolve.output.terms import legend
@@ -63,28 +63,19 @@ the selection score selects by chance.
 {COVERAGE_LEGEND}"""
 
 
-def print_validation(validation: Validation, explain: bool = False) -> None:
-    """Print the errors of each kind of fold, their summaries, and how often held-out figures were looked at."""
-    how = _how(validation)
-    for kind in validation.summary:
-        show(rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"))
-        show(folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"))
-    show(breakdown_table(validation, f"Mean absolute held-out errors by group; {how}"))
-    title = "Mean absolute held-out E2E error of baselines fitted in the same folds"
-    show(baseline_table(validation, title))
-    show(fields_table(validation, f"Programs that read each field; folds: {how}"))
-    if validation.never_fitted:
-        show(never_table(validation, "Never fitted: predicted with the run's champion"))
-    show(seeds_table(validation, f"Held-out mean error against fitted seed programs, same folds; {how}"))
+def print_validation(validation: Validation, explain: bool = False, verbose: bool = False) -> None:
+    """Print the errors by kind of fold, those of seed programs, and how often held-out figures were looked at.
+
+    verbose: all tables.
+    """
+    how, left = _how(validation), list[str]()
     show(summary_table(validation, f"Mean absolute held-out errors in percent; {how}"))
-    for unit in dict.fromkeys(r.unit for r in validation.ranking if r.count > 1):
-        title = f"Kendall's tau of held-out {unit} by predicted and observed figures (inverted pairs)"
-        show(ranking_table(validation, unit, title))
-    if validation.selection:
-        title = f"Spearman's correlation of selection score and held-out mean error, up to {BEST} programs of a fold"
-        show(selection_table(validation, title))
-    if any(validation.intervals.values()):
-        show(Table.of("Coverage of prediction intervals", COVERAGE, coverage_rows(validation.intervals)))
+    show(seeds_table(validation, f"Held-out mean error against fitted seed programs, same folds; {how}"))
+    for name, tables in _further(validation, how).items():
+        if not verbose:
+            left.append(name)
+        for table in tables if verbose else ():
+            show(table)
     if explain:
         terms = "held out", "limits", "bias", "baseline", "mean error", "worst-3 E2E", "group-out", "Pareto front"
         legend(*terms, "selection score", also=VALIDATION_LEGEND)
@@ -97,6 +88,37 @@ def print_validation(validation: Validation, explain: bool = False) -> None:
     lines += [f"CHANGED since the first validate: {change}." for change in validation.changed]
     lines += ["", f"Run: {validation.run}   (seed {validation.seed}, engine {__version__}, data {validation.data})"]
     prose("\n".join(lines))
+    more(left, explain)
+
+
+def _further(validation: Validation, how: str) -> dict[str, list[Table]]:
+    """The tables of -v, in order, by what they have."""
+    by_kind = [
+        (
+            rows_table(validation, kind, f"{HELD[kind]}: errors of held-out experiments; {how}"),
+            folds_table(validation, kind, f"{HELD[kind]}: folds; {how}"),
+        )
+        for kind in validation.summary
+    ]
+    order = "Kendall's tau of held-out {} by predicted and observed figures (inverted pairs)"
+    units = dict.fromkeys(r.unit for r in validation.ranking if r.count > 1)
+    ranked = [ranking_table(validation, unit, order.format(unit)) for unit in units]
+    selected = f"Spearman's correlation of selection score and held-out mean error, up to {BEST} programs of a fold"
+    covered = "Coverage of prediction intervals"
+    tables = {
+        "errors by run and fold": [table for pair in by_kind for table in pair],
+        "groups": [breakdown_table(validation, f"Mean absolute held-out errors by group; {how}")],
+        "baselines": [
+            baseline_table(validation, "Mean absolute held-out E2E error of baselines fitted in the same folds")
+        ],
+        "fields": [fields_table(validation, f"Programs that read each field; folds: {how}")],
+        "never fitted": [never_table(validation, "Never fitted: predicted with the run's champion")],
+        "order": ranked,
+        "selection score": [selection_table(validation, selected)],
+        "intervals": [Table.of(covered, COVERAGE, coverage_rows(validation.intervals))],
+    }
+    filled = {name: [table for table in of_name if table.rows] for name, of_name in tables.items()}
+    return {name: of_name for name, of_name in filled.items() if of_name}
 
 
 def selection_table(validation: Validation, title: str) -> Table:
@@ -225,7 +247,7 @@ def summary_table(validation: Validation, title: str) -> Table:
             better = f"{test.better} of {test.pairs}" if test else None
             against = [s.against.label, s.against.e2e, better, test.p if test else None]
         e2e, *means = (s.mean_abs_error_pct[x] for x in ("e2e", *others))
-        first = kind, lacking or s.experiments, e2e, *ranges, median, bias, s.worst_e2e_pct
+        first = kind, lacking or s.experiments, e2e, *ranges, median, bias, s.worst_e2e_error_pct
         rows.append(row(*first, *means, *against, style="bold"))
     e2e, ttft, itl = (validation.in_sample[x] for x in MEANS)
     unknown = "", "", "", "", ""

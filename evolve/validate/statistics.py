@@ -67,7 +67,7 @@ class SpreadSummary:
     mean_abs_error_pct: ByFigure
     median_abs_error_pct: ByFigure
     bias_pct: ByFigure
-    worst_e2e_pct: float | None  # signed
+    worst_e2e_error_pct: float | None  # signed
     interval_95: dict[str, Interval]  # bootstrap interval of the mean, experiments resampled
     interval_95_by_model: dict[str, Interval]  # the same with whole models resampled
     baselines: Sequence[BaselineErrors]  # by mean absolute E2E error
@@ -107,7 +107,7 @@ def summary(rows: Sequence[HeldOutRow], seed: int) -> SpreadSummary:
         mean_abs_error_pct={name: mean_abs(_column(rows, name)) for name in FIGURES},
         median_abs_error_pct={name: median_abs(_column(rows, name)) for name in FIGURES},
         bias_pct={name: bias(_column(rows, name)) for name in FIGURES},
-        worst_e2e_pct=max(e2e, key=abs, default=None),
+        worst_e2e_error_pct=max(e2e, key=abs, default=None),
         interval_95={name: mean_abs_interval(_column(rows, name), seed) for name in MEANS},
         interval_95_by_model={name: clustered_interval(_column(rows, name), models, seed) for name in MEANS},
         baselines=answers,

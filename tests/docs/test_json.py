@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 # resume prints what the command that it continues prints, pilot what `run --repeats` prints; bench takes minutes.
 ELSEWHERE = {"resume", "pilot", "bench"}
-SLOW = {"validate", "report"}  # among the samples of `make docs` alone
+SLOW = {"validate"}  # among the samples of `make docs` alone
 
 
 def complaints(made: dict[str, Any], name: str, value: Any) -> list[str]:

@@ -52,7 +52,7 @@ def data() -> AssessData:
     return prepare(simulated(SOME), [1])
 
 
-RESIDUALS = ("step_us", "ttft_us", "itl_pct", "ttft_pct", "e2e_pct")
+RESIDUALS = ("step_us", "ttft_us", "itl_error_pct", "ttft_error_pct", "e2e_error_pct")
 
 
 def families(found: diagnosis.Diagnosis, residual: str, first: int) -> list[set[str]]:
@@ -121,11 +121,11 @@ def test_fields_go_along_with_errors() -> None:
         ("b", "batch_size"): [None, 1.0, 2.0, 3.0, 4.0, 99.0],
     }
     errors = [-3.0, -1.0, 0.5, 7.0, 80.0, None]
-    found = diagnosis.correlations("itl_pct", errors, fields)
+    found = diagnosis.correlations("itl_error_pct", errors, fields)
     # by hand: 1 - 6 sum d^2 / (n (n^2 - 1)) for the third; ranks 1.5, 1.5, 4, 4, 4 against 1..5 for the fourth
     assert [(c.field, round(c.r, 3)) for c in found] == [("b.kv_sum", 1.0), ("s.layers", 0.866), ("b.tokens", 0.8)]
-    assert found[0] == diagnosis.Correlation("itl_pct", "b.kv_sum", "token", 1.0, 5, ("b.kv_read_us",))
-    negated = diagnosis.correlations("itl_pct", [-e if e else e for e in errors], fields)
+    assert found[0] == diagnosis.Correlation("itl_error_pct", "b.kv_sum", "token", 1.0, 5, ("b.kv_read_us",))
+    negated = diagnosis.correlations("itl_error_pct", [-e if e else e for e in errors], fields)
     assert [c.r for c in negated] == [-c.r for c in found]
 
 
@@ -134,11 +134,13 @@ def test_fields_go_along_with_errors() -> None:
 
 def test_a_doubled_constant_shows_in_its_field(data: AssessData) -> None:
     found = diagnosis.diagnose(DOUBLED_KV, data)
-    for residual in ("step_us", "itl_pct"):
+    for residual in ("step_us", "itl_error_pct"):
         strongest = next(c for c in found.correlations if c.residual == residual)
         assert "b.kv_read_us" in {strongest.field, *strongest.alike} and strongest.r > 0.95
     worst = found.worst[0]
-    assert len(found.worst) == diagnosis.MOST_BATCHES and worst.error_pct == max(s.itl_pct or 0.0 for s in found.stages)
+    assert len(found.worst) == diagnosis.MOST_BATCHES and worst.error_pct == max(
+        s.itl_error_pct or 0.0 for s in found.stages
+    )
     # at the observed batch the second 1.4 is all that is too long, but for what the batch misses (0.5 % of the step)
     assert worst.step_us is not None and worst.observed_us is not None
     excess = worst.step_us - worst.observed_us
@@ -150,7 +152,7 @@ def test_a_missing_term_shows_in_its_field(data: AssessData) -> None:
     found = diagnosis.diagnose(NO_LAYERS, data)
     assert any("s.layers" in family for family in families(found, "step_us", 2))
     assert all(c.r < -0.7 for c in found.correlations if c.residual == "step_us")  # it is too short, everywhere
-    assert all((s.itl_pct or 0.0) < -5.0 for s in found.stages)
+    assert all((s.itl_error_pct or 0.0) < -5.0 for s in found.stages)
 
 
 def test_a_missing_queueing_term_shows_in_ttft_alone(data: AssessData) -> None:
@@ -158,7 +160,7 @@ def test_a_missing_queueing_term_shows_in_ttft_alone(data: AssessData) -> None:
     strongest = next(c for c in found.correlations if c.residual == "ttft_us")
     # the strongest may have the opposite ranks of the weights: its sign says nothing
     assert "s.weights_us" in {strongest.field, *strongest.alike} and abs(strongest.r) > 0.9
-    assert all((s.ttft_pct or 0.0) < -15.0 and abs(s.itl_pct or 9.0) < 0.5 for s in found.stages)
+    assert all((s.ttft_error_pct or 0.0) < -15.0 and abs(s.itl_error_pct or 9.0) < 0.5 for s in found.stages)
 
 
 # ---- errors as scores have them
@@ -173,7 +175,7 @@ def test_errors_are_those_of_the_score(data: AssessData) -> None:
         assert all(s.is_moe == ("mixtral" in e.id) for s in stages)
         # the run's mean is that of its stages, by their numbers of requests, all of which complete
         for name in ("e2e", "ttft", "itl"):
-            errors = [getattr(s, f"{name}_pct") for s in stages]
+            errors = [getattr(s, f"{name}_error_pct") for s in stages]
             pairs = zip(stages, e.workload.stages, strict=True)
             weights = [getattr(s, f"{name}_ms") * t.rate * t.duration_s for s, t in pairs]
             assert np.average(errors, weights=weights) == pytest.approx(getattr(run, name), abs=1e-6)
@@ -199,7 +201,7 @@ def test_unobserved_figures_are_none() -> None:
     blind = replace(seen, observed=replace(seen.observed, summary=without_itl(seen.observed.summary), stages=stages))
     blind_data = prepare([blind], [1])
     found = diagnosis.diagnose(DOUBLED_KV, blind_data)
-    assert found.correlations == () and [s.itl_pct for s in found.stages] == [None, None]
+    assert found.correlations == () and [s.itl_error_pct for s in found.stages] == [None, None]
     assert [(b.of, b.stage, b.observed_us) for b in found.worst] == [("e2e", 1, None), ("e2e", 0, None)]
     # at the replays' own pace: more decode at once than at the observed one
     ours = diagnosis.diagnose(DOUBLED_KV, prepare([seen], [1])).worst
@@ -207,7 +209,7 @@ def test_unobserved_figures_are_none() -> None:
     json.dumps(asdict(found), allow_nan=False)
     told = describe(found, examine(DOUBLED_KV, blind_data), [blind])
     # with a single run nothing is left out, and there is no ITL to compare
-    assert f"D1 codegen 5,10 | {found.stages[0].e2e_pct:+.0f}," in told and "| - | " in told.split("TTFT ms\n")[1]
+    assert f"D1 codegen 5,10 | {found.stages[0].e2e_error_pct:+.0f}," in told and "| - | " in told.split("TTFT ms\n")[1]
 
 
 def test_without_completed_requests_there_is_no_error() -> None:
@@ -215,7 +217,7 @@ def test_without_completed_requests_there_is_no_error() -> None:
     hasty = replace(run, workload=replace(run.workload, stages=(Stage(6.0, 20.0),), timeout_s=300.0))
     program = law("def step_time(b, s, *, long: us = 1e9): return long")
     found = diagnosis.diagnose(program, prepare([hasty], [1]))
-    assert found.runs[0].e2e is None and found.stages[0].e2e_pct is None and found.stages[0].e2e_ms is not None
+    assert found.runs[0].e2e is None and found.stages[0].e2e_error_pct is None and found.stages[0].e2e_ms is not None
     assert found.worst == () and found.correlations == ()
     json.dumps(asdict(found), allow_nan=False)
     assert "D1 roleplay 6 | - | - | -" in describe(found, examine(program, prepare([hasty], [1])), [hasty])

@@ -113,7 +113,7 @@ def test_a_fit_goes_over_the_steps_first_and_shows_every_stage(tmp_path: Path, c
     other = table(tmp_path / "t.parquet", 1.4)  # another measurement of the run
     for scored, words in ((steps, f"Fitted on the train split of the steps of {SEVEN}"), (other, "Nothing was fitted")):
         assert words in printed(capsys, "fit", "--score-steps", out, "--steps", scored)
-    assert f"{SEVEN} 120 of 199" in flat(capsys, "fit", *args, "--explain")
+    assert f"{SEVEN} 120 of 199" in flat(capsys, "fit", *args, "-v")
     only = fitted(capsys, *args, "--only", "weights,alpha")
     step = [c for c in only["constants"] if c["method"] == "step_time" and c["name"] != "weights"]
     assert step and all(c["held"] and c["before"] == c["after_steps"] == c["after"] for c in step)
@@ -155,7 +155,7 @@ def test_a_quantile_of_steps_stays_in_the_fit_on_stages(tmp_path: Path, capsys: 
     # what an earlier fit knew of a constant's error says nothing of its quantile, nor do intervals of means
     assert all(c["standard_error"] is None for name, c in record["constants"].items() if name.startswith("step_time."))
     assert result["ensemble"] is None and "a quantile" in result["no_intervals"]
-    assert f"{coverage['train']:.1%}" in printed(capsys, "fit", *args, "--explain")
+    assert f"{coverage['train']:.1%}" in printed(capsys, "fit", *args, "-v")
     printed(capsys, "show", out)
 
 

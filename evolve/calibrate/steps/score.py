@@ -202,8 +202,8 @@ def _assumed(targets: Sequence[Targets]) -> list[str]:
     return lines
 
 
-def print_score(scores: StepScores, explain: bool = False) -> None:
-    """Print a row per run and the data behind the figures; with `explain` also the kinds of steps."""
+def print_score(scores: StepScores, explain: bool = False, verbose: bool = False) -> None:
+    """Print a row per run and the data behind the figures; with `verbose` also the kinds of steps."""
     runs = scores.runs
     what = "cycles" if scores.target == "cycle" else "sampled steps"
     only = "" if scores.split == "all" else f", split {scores.split} only"
@@ -213,8 +213,9 @@ def print_score(scores: StepScores, explain: bool = False) -> None:
         rows = [*section(rows), row(f"all {len(runs)} runs", *overall, style="bold")]
     title = f"step_time of {scores.source.name} against the {LABELS[scores.target]}{only}"
     show(Table.of(title, [words("run"), figures("d", what, "usable", "scored"), _FIGURES], rows))
-    if explain:
+    if verbose:
         _print_groups(scores)
+    if explain:
         legend("MAPE", "bias", also=f"r: Pearson's correlation of predicted and observed. {LEGEND}")
     for text in [*_dropped(runs, what), *scores.left_out, *scores.assumed, _in_sample(scores.fitted)]:
         prose(f"- {text}", "dim")

@@ -41,7 +41,7 @@ def figures(e: dict[str, Any]) -> dict[str, Any]:
                 else:
                     columns[f"{prefix}{latency}_{q}_ms"] = value
         for q, value in ((e["error_pct"] or {}).get(f"{latency}_ms") or {}).items():
-            columns[f"{latency}_{q}_error_pct"] = value
+            columns[f"{latency}_error_pct" if q == "mean" else f"{latency}_{q}_error_pct"] = value
     for prefix, side in (("", "predicted"), ("observed_", "observed")):
         columns |= {f"{prefix}{name}": (e[side] or {}).get(name) for name in ("completed", "failed")}
     return columns

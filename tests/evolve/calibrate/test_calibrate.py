@@ -57,7 +57,7 @@ def test_only_leaves_the_others_as_they_are_to_the_last_bit(capsys: Capsys, tmp_
     sure = [name for name, c in recorded().items() if c["identified"] and name.startswith("step_time.")]
     assert sure and all(record[name] == recorded()[name] | {"held": True} for name in sure)
     assert {name for name, c in record.items() if c["held"]} == {n for n in record if n.startswith("step_time.")}
-    assert "held, as an earlier fit left it" in flat(capsys, "show", out, "--explain", "--id", SEVEN)
+    assert "held, as an earlier fit left it" in flat(capsys, "show", out, "-v")
     again = fitted(capsys, str(out), "--id", SEVEN, "--only", ",".join(sure))
     moved = next(c for c in again["constants"] if c["standard_error"] and c["standard_error_before"])
     error = math.hypot(moved["standard_error"], moved["standard_error_before"])
@@ -75,7 +75,7 @@ def test_factors_of_kernels_that_no_run_has_keep_their_values(capsys: Capsys) ->
 def test_the_share_from_the_data_is_printed(capsys: Capsys) -> None:
     args = "champion", "--id", SEVEN, "--only", "gemm,queueing_time.base_2"
     result = fitted(capsys, *args)
-    out = printed(capsys, "fit", *args, "--explain")
+    out = printed(capsys, "fit", *args, "-v")
     for c in result["constants"]:
         (line,) = (line for line in out.splitlines() if line.startswith(f"{c['method']}.{c['name']} "))
         chooses = c["name"] == "batch_size_limit"  # the champion's only constant in a condition
@@ -100,8 +100,8 @@ def test_correlated_constants_are_named(tmp_path: Path, capsys: Capsys) -> None:
     constants = {c["name"]: c for c in fitted(capsys, program, "--id", SEVEN, "--out", out)["constants"]}
     r = constants["one"]["correlated"]["step_time.each"]
     assert abs(r) > 0.8
-    for args in (["fit", program], ["show", out]):
-        words = flat(capsys, *args, "--explain", "--id", SEVEN)
+    for args in (["fit", program, "--id", SEVEN], ["show", out]):
+        words = flat(capsys, *args, "-v")
         assert re.search(rf"step_time.each and step_time.one \([^)]*{re.escape(f'{r:+.2f}')}\)", words)
 
 
@@ -178,7 +178,7 @@ def test_constants_per_model_are_written_as_a_program_each(capsys: Capsys, tmp_p
     assert list(record["errors_pct"]) == [MIXTRAL]
     each = fitted(capsys, *args, "--scope", "per-model", "--out", tmp_path)
     assert (tmp_path / "floor-llama-2-7b.py").is_file() and each["degrees_of_freedom"]["constants"] == 16
-    assert "By model" in printed(capsys, "fit", *args, "--per-model", "weights", "--explain")
+    assert "By model" in printed(capsys, "fit", *args, "--per-model", "weights", "-v")
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_a_constant_that_a_max_hides_is_fitted_from_other_starts(capsys: Capsys,
     high.write_text((Path("seeds") / "floor.py").read_text().replace("floor: us = 4000.0", "floor: us = 9000.0"))
     assert fitted(capsys, high, *at)["loss"] == pytest.approx(low["loss"], rel=0.03)
     assert fitted(capsys, "floor", *at, "--only", "alpha")["started"] is None  # nothing in queueing_time branches
-    assert f"Started from {low['started']}" in printed(capsys, "fit", "floor", *at, "--explain")
+    assert f"Started from {low['started']}" in printed(capsys, "fit", "floor", *at, "-v")
 
 
 def test_runs_that_are_not_fitted_are_named_with_the_reason(capsys: Capsys, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_predict_says_what_it_depends_on_and_where_the_interval_comes_from(capsy
     (most, *_) = (part["what"] for part in large["interval_from"] if part["kind"] == "disagreement")
     assert re.fullmatch(r"b\.\w+ \(\d+ of \d+ differ\)", most)
 
-    _, out, _ = run(capsys, "predict", "champion", "--id", ids, "--explain")
+    _, out, _ = run(capsys, "predict", "champion", "--id", ids, "-v", "--explain")
     lines = out[out.index("Main terms of the mean E2E") :].splitlines()
     named = [line for line in lines if line.startswith(("llama-2-7b-tp1-codegen", "mixtral-8x7b-tp2-general"))]
     assert [round(dense["depends_on"][0]["share_pct"]), round(sparse["depends_on"][0]["share_pct"])] == [
@@ -182,7 +182,7 @@ def test_predict_opens_with_the_answer_in_40_lines(
     monkeypatch.setenv("COLUMNS", "120")
     _, out, _ = run(capsys, "predict", *args.split())
     lines = out.splitlines()
-    assert lines[0].startswith(answer) and len(lines) <= 40 and lines[-1].startswith("More: --explain (")
+    assert lines[0].startswith(answer) and len(lines) <= 40 and lines[-1].startswith("More: -v (")
 
 
 def test_fit_writes_the_program_and_its_record(files: Path, capsys: Capsys) -> None:

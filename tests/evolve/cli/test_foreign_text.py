@@ -88,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Words: `~x` is the file x of the world, RUN its run, EXP `--experiments [e].yaml`, NEW=x a short search into x, ALL the
 # four ids, FIT the three that are fitted.
 CASES = r"""
-0 run NEW=[run] --explain => ALL ;; ~[run]
+0 run NEW=[run] -v --explain => ALL ;; ~[run]
 0 run NEW=[two] --repeats 2 => ~[two]
 2 run NEW=[no] --exclude [x] => ALL
 2 run NEW=[no] --workloads [x] => [red]chat
@@ -101,18 +101,18 @@ CASES = r"""
 0 archive RUN --grid => RUN
 0 archive RUN --by proposer => RUN
 2 archive RUN --csv ~[no]/a.csv => ~[no]/a.csv: cannot
-0 validate RUN --hindsight --folds workloads,stages --workers 1 --csv ~[v].csv => FIT ;; RUN ;; [red]chat
+0 validate RUN -v --hindsight --folds workloads,stages --workers 1 --csv ~[v].csv => FIT ;; RUN ;; [red]chat
 0 view RUN --export ~[v].html => ~[v].html:
 2 view ~[/x] => ~[/x]: is not a run
 0 show ~[f].py => ~[f].py
-0 show RUN:0 --explain => FIT ;; RUN:0
+0 show RUN:0 -v --explain => FIT ;; RUN:0
 0 show --check ~[p].py => ~[p].py:
 0 show --ablate ~[f].py EXP => ~[f].py
 2 show --ablate ~[no].py => ~[no].py: cannot be read
-0 show --explain ~[f].py EXP => FIT ;; ~[f].py ;; a\x1b]0;b\u202e
+0 show -v --explain ~[f].py EXP => FIT ;; ~[f].py ;; a\x1b]0;b\u202e
 2 show --explain champion --id q[/x] => --id q[/x]: no such experiment
 0 show --diagnose ~[f].py EXP => FIT ;; ~[f].py
-0 fit ~[p].py EXP --explain --out ~[q].py => ALL ;; ~[q].py ;; ~[e].yaml' --id 'q[/x]'
+0 fit ~[p].py EXP -v --explain --out ~[q].py => ALL ;; ~[q].py ;; ~[e].yaml' --id 'q[/x]'
 2 fit floor EXP --id [x] => FIT
 0 fit ~[p].py EXP --learning-curve => ~[p].py in percent
 2 fit floor EXP --id q[/x] --learning-curve => --learning-curve: q[/x] is the only run

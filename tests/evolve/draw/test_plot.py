@@ -251,6 +251,19 @@ def test_every_kind_and_every_format(kind: str, suffix: str, tiny_run: Path, tmp
     assert os.listdir(tmp_path) == [out.name]
 
 
+def test_without_a_name_a_picture_gets_one_that_no_file_has(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for _ in range(3):
+        assert evolve("plot", tiny_run, "--kind", "front") == 0
+        said.append(capsys.readouterr().out.splitlines()[-1].partition(": ")[0])
+    assert said == [f"{tiny_run.name}-front{end}.svg" for end in ("", "-2", "-3")] and sorted(os.listdir()) == sorted(
+        said
+    )
+
+
 def test_a_picture_says_what_it_shows(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert evolve("plot", tiny_run, "--kind", "front", "--out", tmp_path / "x.svg") == 0

@@ -128,6 +128,6 @@ def test_constants_of_an_earlier_fit_are_held_and_nothing_else_is(capsys: Capsys
     assert held == {"held, as an earlier fit left it", "held: not fitted"}
     assert origins["queueing_time.base_2"] == "held, as an earlier fit left it"
     assert origins["step_time.kernel_moe_quantized"] == "the fitted runs say nothing of it"
-    shown = printed(capsys, "show", "mine.py", "--explain", "--experiments", "data.yaml")
+    shown = printed(capsys, "show", "mine.py", "-v")
     rows = [line for line in shown.splitlines() if line.startswith("queueing_time.")]
     assert rows and all(" held" in row for row in rows)

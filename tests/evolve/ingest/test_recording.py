@@ -299,7 +299,7 @@ def test_a_loss_is_noted_by_ingest_and_repeated_by_predict(
     text = ingest(*GPU, header=header, data=data)
     assert lost in text and offload in text
     args = ("--experiments", str(tmp_path / "o" / "traces.yaml"), "--id", "seen")
-    for command in (["predict", str(observed / "known.py"), "--explain"], ["simulate", "--program", "floor"]):
+    for command in (["predict", str(observed / "known.py"), "-v"], ["simulate", "--program", "floor"]):
         assert run_command([*command, *args]) == 0
         assert lost in " ".join("".join(capsys.readouterr()).split())
     assert offload not in ingest(*GPU, "--engine", "kv_offloading_size=8", header=header, data=data)

@@ -55,7 +55,7 @@ def test_predict_shows_them_beside_its_own(tmp_path: Path, capsys: Capsys) -> No
     args = "predict", tmp_path / "p.py", "--experiments", data
     plan, bare = as_json(capsys, *args)["experiments"]
     assert plan["observed_components"] == {**PARTS, "requests": 120} and bare["observed_components"] is None
-    out = printed(capsys, *args, "--explain")
+    out = printed(capsys, *args, "-v", "--explain")
     assert "Parts of the mean E2E in ms, predicted / observed" in out
     (row,) = (line for line in out.splitlines() if line.lstrip().startswith("plan ") and " / " in line)
     c = plan["components"]

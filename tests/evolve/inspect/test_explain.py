@@ -173,7 +173,7 @@ def test_a_threshold_was_chosen_by_trial_and_has_no_error(data: Path, tmp_path: 
     verdicts = {c.name: c.by for c in provenance(load(str(tmp_path / "q.py")), []).constants}
     assert verdicts["most"] == "chosen by trial: a threshold has no slope, and so no error"
     assert verdicts["few"] == "the fitted runs, but it is smaller than its error"  # the law of these runs is another
-    shown = printed(capsys, "show", tmp_path / "q.py", "--explain", "--experiments", data)
+    shown = printed(capsys, "show", tmp_path / "q.py", "-v")
     [line] = [x for x in shown.splitlines() if x.startswith("step_time.most ")]
     assert "chosen by trial" in line
 
@@ -200,22 +200,22 @@ def test_a_program_without_a_record_says_so() -> None:
 # ---- the command
 
 
-def test_show_opens_with_the_errors_and_leaves_the_rest_to_explain(capsys: Capsys) -> None:
+def test_show_opens_with_the_errors_and_leaves_the_rest(capsys: Capsys) -> None:
     first, _, *lines, last = printed(capsys, "show", "champion").splitlines()
     assert first.startswith("Mean absolute error on 367 fitted runs: E2E 2.16 %, ") and first.endswith(": pass")
     program = load("champion").text
     assert lines[0] == "def step_time(" and len(lines) <= program[program.index("def step_time(") :].count("\n") + 8
-    assert last.startswith("More: --explain (features, constants, ")
+    assert last.startswith("More: -v (features, constants, ")
 
 
 def test_explain_prints_terms_parts_steps_and_provenance(data: Path, capsys: Capsys) -> None:
-    out = printed(capsys, "show", "--explain", "champion", "--experiments", data, "--id", "dense-chat")
+    out = printed(capsys, "show", "-v", "--explain", "champion", "--experiments", data, "--id", "dense-chat")
     parts = "3.1 % faster than the table/Parts of the predicted E2E/dense-chat: terms/stage 2:/Constants/seed:kernels"
     for part in (*parts.split("/"), "Where the times of measured kernels come from"):
         assert part in out
     for once in ("\nConstants\n", "As dot products", "Fitted on (", "def step_time("):
         assert out.count(once) == 1
-    assert "More: --explain" not in out
+    assert "More: " not in out
     assert "--id nobody: no such experiment" in refused(capsys, "show", "--explain", "champion", "--id", "nobody")
 
 

@@ -39,7 +39,7 @@ def said(text: str) -> list[str]:
 
 def test_predict_warns_once_with_the_experiments(plan: Path, capsys: Capsys) -> None:
     args = "predict", "champion", "--experiments", plan, "--seeds", 1
-    lines = said(printed(capsys, *args, "--explain"))
+    lines = said(printed(capsys, *args, "-v"))
     assert [line.rsplit("(", 1)[1] for line in lines] == ["short, long)", "long)"]
     warnings = {e["id"]: " ".join(e["warnings"]) for e in as_json(capsys, *args)["experiments"]}
     assert {name for name, text in warnings.items() if WINDOW in text} == {"long"}

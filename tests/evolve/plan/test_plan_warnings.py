@@ -109,7 +109,7 @@ def test_a_fit_names_measurements_that_count_twice(tmp_path: Path, capsys: Capsy
     fit = "fit", "floor", "--experiments", plan, "--out", tmp_path / "mine.py"
     [twice] = [line for line in as_json(capsys, *fit)["warnings"] if "counted twice" in line]
     assert "the same measurements as a" in twice
-    out = flat(capsys, *fit, "--explain")
+    out = flat(capsys, *fit, "-v")
     assert f"- {twice} (b)" in out and "fitted on it before" not in out
     # The same again, from what they were fitted to, and one with other figures.
     written(tmp_path, observed(420), observed(500))

@@ -22,8 +22,9 @@ from evaluator.score import MEANS, predictions, score_set
 from evolve.calibrate.learning import CurvePoint, LearningCurve
 from evolve.output.progress import Line
 from evolve.report import accuracy, workloads
+from evolve.report.adoption import ADOPT, NOT, WITH_CARE, adoption
 from evolve.report.constants import DATASHEET, HOST, KERNEL, OWN_STEP, SHAPE, STEP, bare_terms, bare_times, classified
-from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED
+from evolve.report.dimension import CARE, GOOD, POOR, UNTESTED, Dimension
 from evolve.report.ease import PLAN, required
 from evolve.report.evidence import Evidence
 from evolve.report.held_out import figures_of, held_out
@@ -211,19 +212,52 @@ def trusted(**errors_pct: Mapping[str, float]) -> Trust:
     ],
 )
 def test_the_verdict_on_accuracy_follows_its_rule(champion: Subject, errors: dict[str, Any], level: str) -> None:
-    verdict = accuracy.accuracy(evidence(champion, trust=trusted(**errors))).verdict
+    verdict = accuracy.brief(evidence(champion, trust=trusted(**errors))).verdict
     assert verdict.level == level and f"{GOOD}: " in verdict.rule
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict", "use"),
+    [
+        ({"models": {"e2e": 9.9, "ttft": 14.9, "itl": -14.9}}, ADOPT, "mean E2E, TTFT, ITL, on"),
+        ({"models": {"e2e": 9.9, "ttft": -15.1, "itl": 3.0}}, WITH_CARE, "mean E2E, ITL, not TTFT, on"),
+        (
+            {"models": {"e2e": 9.9, "ttft": 1.0, "itl": 3.0}, "tp": {"itl": 15.1}},
+            WITH_CARE,
+            "mean E2E, TTFT, not ITL, on",
+        ),
+        ({"models": {"e2e": -10.1, "ttft": 15.1, "itl": 15.1}}, NOT, ""),
+        ({}, NOT, ""),
+    ],
+)
+def test_a_program_is_adopted_for_the_latencies_within_the_limits_everywhere(
+    champion: Subject, errors: dict[str, Any], verdict: str, use: str
+) -> None:
+    trust = trusted(**{kind: {"e2e": 0.0, "ttft": 0.0, "itl": 0.0, **of_kind} for kind, of_kind in errors.items()})
+    one = evidence(champion, trust=trust)
+    made = adoption(one, [])
+    assert made.verdict == verdict and made.use.startswith(use) and bool(made.use) == bool(use)
+
+
+def test_a_poor_dimension_or_an_inconsistent_program_is_not_adopted_without_care(champion: Subject) -> None:
+    record = champion.source.record
+    assert record is not None
+    one = evidence(champion, trust=trusted(**GOOD_ERRORS))
+    poor = Dimension.of("workloads", "Workloads", (POOR, "s"), "r")
+    assert (adoption(one, []).verdict, adoption(one, [poor]).verdict) == (ADOPT, WITH_CARE)
+    source = replace(champion.source, record=replace(record, consistent=False))
+    assert adoption(replace(one, subject=replace(one.subject, source=source)), []).verdict == NOT
 
 
 GOOD_ERRORS = {"models": {"e2e": 1.0, "ttft": 1.0, "itl": 1.0}}
 
 
 def test_a_refit_after_the_validation_is_no_better_than_with_care(champion: Subject) -> None:
-    made = accuracy.accuracy(evidence(champion, trust=replace(trusted(**GOOD_ERRORS), data="own")))
-    assert made.verdict.level == CARE
-    assert "Not validated since it was fitted again: before that, the held-out mean E2E" in made.verdict.sentence
-    assert made.brief.startswith("It was not validated since it was fitted again") and "not seen" not in made.brief
+    one = evidence(champion, trust=replace(trusted(**GOOD_ERRORS), data="own"))
+    made = accuracy.accuracy(one)
+    assert made.verdict.level == CARE and made.verdict.sentence.startswith("Not validated since it was fitted again.")
     assert not any("whose constants saw all of its runs" in text for text in made.caveats)
+    assert adoption(one, []).verdict == WITH_CARE
 
 
 def test_runs_that_were_not_fitted_and_are_far_off_make_the_verdict_poor(champion: Subject) -> None:
@@ -247,6 +281,7 @@ def test_errors_in_sample_beyond_the_limit_make_the_verdict_poor(champion: Subje
 def test_a_program_that_was_never_validated_is_untested(champion: Subject) -> None:
     one = evidence(champion, trust=None)
     made = accuracy.accuracy(one)
+    assert adoption(one, []).verdict == NOT
     assert made.verdict.level == UNTESTED and "evolve validate" in made.verdict.sentence
     assert not any("eld out" in e.table.title or "eld-out" in e.table.title for e in made.exhibits if e.table.rows)
     assert workloads.workloads(one).verdict.level == UNTESTED

@@ -19,9 +19,11 @@ from commands import Capsys, as_json, evolve, printed, refused
 from evolve.cli import cli
 from evolve.cli.entry import COMMANDS
 from evolve.output.columns import figures, wrapped
-from evolve.report.dimension import CARE, GOOD, LEVELS, UNTESTED, Dimension, Exhibit
+from evolve.report.accuracy import SampleErrors
+from evolve.report.adoption import NOT, WITH_CARE, Adoption
+from evolve.report.dimension import GOOD, LEVELS, UNTESTED, Dimension, Exhibit
 from evolve.report.html import html
-from evolve.report.report import DIMENSIONS, Report
+from evolve.report.report import BRIEF, DIMENSIONS, Report
 from evolve.report.view import page, print_report
 
 HOSTILE = '<script>alert(1)</script> "x" & \x1b[31m\u202e | [bold]y'
@@ -36,10 +38,11 @@ def made(text: str = "plain") -> Report:
         Exhibit.of("Wide", WIDE, [[1234.5 * i for i in range(14)]], "evolve list"),
     )
     dimensions = tuple(
-        Dimension.of(name, f"{name} {text}", ([*LEVELS][i % 4], text), text, exhibits, f"Brief {text}.", (text,))
+        Dimension.of(name, f"{name} {text}", ([*LEVELS][i % 4], text), text, exhibits, (text,))
         for i, name in enumerate(DIMENSIONS)
     )
-    return Report(text, text, "k", "d", (1, 2, 3), text, (text,), dimensions)
+    adoption = Adoption(WITH_CARE, text, text, (SampleErrors(text, 1.0, 2, None, 3.0, 4),))
+    return Report(text, text, "k", "d", (1, 2, 3), text, adoption, (text,), dimensions, ("ease",), text)
 
 
 class Elements(HTMLParser):
@@ -94,7 +97,7 @@ def test_markdown_has_a_section_and_the_commands_of_every_dimension() -> None:
     assert "\x1b" not in text and text.count("evolve show") == 10
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     # a bar in a cell does not end it
-    assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 15) for row in rows)
+    assert all(len(re.findall(r"(?<!\\)\|", row)) in (3, 4, 7, 15) for row in rows)
 
 
 def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: Capsys) -> None:
@@ -107,22 +110,12 @@ def test_a_dimension_keeps_its_number_in_a_report_of_few(capsys: Capsys) -> None
     assert re.findall(r"<h2>(\d+)\.", html(few)) == re.findall(r'<li value="(\d+)">', html(few)) == ["2", "5"]
 
 
-def test_the_paragraph_at_the_top_has_the_briefs_and_counts_the_verdicts() -> None:
-    few = (
-        Dimension.of("accuracy", "Accuracy", (CARE, "s"), "r", (), "Errors are 2 %."),
-        Dimension.of("models", "Models", (GOOD, "s"), "r", ()),
-        Dimension.of("hardware", "Hardware", (UNTESTED, "s"), "r", (), "One GPU."),
-    )
-    report = Report("p", "t", "k", "d", (1,), "p was fitted.", (), few)
-    assert report.in_short == (
-        "p was fitted. Errors are 2 %. One GPU. By their rules, good: models; with care: accuracy; untested: hardware."
-    )
-
-
 def test_the_terminal_shows_every_table_and_how_to_repeat_it(capsys: Capsys) -> None:
     print_report(made())
     out = capsys.readouterr().out
-    assert out.startswith("Report on plain\n") and out.count("Again:\n  evolve show plain\n") == 10 == out.count("Wide")
+    assert out.startswith("Report on plain\nAdopt with care: for plain.\n") and out.count(
+        "Again:\n  evolve show plain\n"
+    ) == 10 == out.count("Wide")
 
 
 def parses(line: str) -> bool:
@@ -162,7 +155,7 @@ def table(result: dict[str, Any], title: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_run_without_a_validation_is_reported_on(capsys: Capsys, tiny_run: Path) -> None:
-    result = report(capsys, tiny_run)
+    result = report(capsys, tiny_run, "--only", "all")
     check_whole(result)
     kept = json.loads((tiny_run / "report.json").read_text())
     assert result["key"] == kept["champion"]["key"]
@@ -181,7 +174,7 @@ def test_a_run_without_a_validation_is_reported_on(capsys: Capsys, tiny_run: Pat
 @pytest.mark.slow
 def test_the_report_on_a_file_without_a_record_says_so(capsys: Capsys, data: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def step_time(b, s, *, base: us = 5000.0): return base + b.weight_read_us\n")
-    result = report(capsys, tmp_path / "mine.py", "--experiments", data)
+    result = report(capsys, tmp_path / "mine.py", "--experiments", data, "--only", "all")
     check_whole(result)
     for text in ("no record of", "never validated", "from no run"):
         assert any(text in line for line in result["missing"])
@@ -189,6 +182,25 @@ def test_the_report_on_a_file_without_a_record_says_so(capsys: Capsys, data: Pat
     assert kinds["in a step"] == 1 and kinds["measured kernel"] == 0
     sample = "on runs of which no record says whether it was fitted on them"
     assert {row["sample"] for row in table(result, "Errors of the program")} == {sample, ""}
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_a_report_in_short_is_a_screen_with_one_verdict(
+    capsys: Capsys, tiny_run: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """A run that was never validated is not adopted; what was not computed is named with the command that does."""
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = printed(capsys, "report", tiny_run, "--quiet").splitlines()
+    assert len(lines) <= 60 and max(map(len, lines)) <= int(columns)
+    assert lines[1] == "Do not adopt." and "because it was never validated" in " ".join(lines)
+    result = report(capsys, tiny_run)
+    assert result["adoption"]["verdict"] == NOT and result["adoption"]["for"] == ""
+    assert [d["dimension"] for d in result["dimensions"]] == list(BRIEF)
+    assert result["not_looked_at"] == ["ease", "retraining", "overheads"]
+    assert not any(d["tables"] for d in result["dimensions"])
+    kept = json.loads((tiny_run / "report.json").read_text())
+    (in_sample,) = [sample for sample in result["adoption"]["errors"] if sample["sample"] == "in sample"]
+    assert in_sample["ttft_pct"] == pytest.approx(kept["fitted_mean"]["ttft"]) and in_sample["runs"] == 3
 
 
 def test_single_dimensions_are_computed_alone_and_as_one_page(capsys: Capsys, tiny_run: Path, tmp_path: Path) -> None:

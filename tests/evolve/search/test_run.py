@@ -165,7 +165,7 @@ def test_resume_refuses_a_locked_run_and_another_engine_or_data(
 def test_a_run_on_real_measurements_polishes_its_finalists_and_shows_everything(tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "real"
     args = ["run", "--models", "llama-2-7b", "--budget", 12, "--workers", 1, "--quiet", "--out", path]
-    out = printed(capsys, *args, "--explain")
+    out = printed(capsys, *args, "-v", "--explain")
     outcomes = lines(path)
     keys = [line["key"] for line in outcomes if "key" in line]
     assert len(keys) == len(set(keys)) == 12

@@ -235,7 +235,7 @@ def test_a_validated_champion_is_predicted_with_intervals(reference: Path, capsy
 @pytest.mark.slow
 def test_hindsight_is_marked_everywhere(again: Path, tmp_path: Path, capsys: Capsys) -> None:
     table = tmp_path / "rows.csv"
-    out = printed(capsys, "validate", again, "--folds", "models", "--hindsight", "--quiet", "--csv", table)
+    out = printed(capsys, "validate", again, "--folds", "models", "--hindsight", "-v", "--quiet", "--csv", table)
     assert out.count("; form chosen with hindsight") >= 3 and "inside the fold" not in out
     found = json.loads((again / "validate-hindsight.json").read_text())
     assert found["form_chosen_with_hindsight"] is True and found["budget"] is None
