@@ -185,6 +185,7 @@ def test_a_click_on_a_point_selects_its_program_in_every_view(tabs: Callable[...
     tab.view("program")
     expect(tab.page.locator("#view-program h3").first).to_contain_text(f"Program {point['id']}")
     tab.view("lineage")
+    tab.page.click("#view-lineage summary")
     assert point["id"] in shown_ids(tab, "lineage")
     assert not tab.problems
 

@@ -13,12 +13,11 @@ function makeLineage() {
   const chart = new Chart("Ancestors above, children below", { file: "lineage", wide: true });
   const depth = choice("generations of ancestors", { 2: "2", 4: "4", 8: "8", 30: "up to 30" }, () => drawTree(chart, shownRun(), state.id, Number(depth.value)));
   depth.value = "4";
-  const [line, children] = [make("div"), make("div")];
+  const children = make("div");
   return {
-    node: viewNode([depth], chart.node, card("The line of first parents", line), card("Children", children)),
+    node: viewNode([depth], chart.node, card("Children", children)),
     select(run) {
       drawTree(chart, run, state.id, Number(depth.value));
-      fill(line, lineTable(run, state.id));
       fill(children, childrenTable(run, state.id));
     },
   };
@@ -71,31 +70,9 @@ function drawTree(chart, run, id, depth) {
 
 function treeTable(run, ids, kindOf) {
   return table("Programs of the picture, the oldest first", [
-    { head: "program", cell: idButton }, { head: "is", cell: (n) => ({ ancestors: "ancestor", children: "child" })[kindOf(n)] ?? "this program" }, { head: "proposed by", cell: (n) => run.operator(run.at(n)) },
-    { head: "parents", cell: (n) => (run.candidates.parents[run.at(n)] ?? []).join(", ") || UNKNOWN },
-    { head: MEASURES.mean_error, number: true, cell: (n) => plainPercent(run.value("mean_error", run.at(n))) },
-  ], ids, { id: (n) => n });
-}
-
-/** The program, its first parent, that one's first parent, and so on. */
-function firstLine(run, id) {
-  const line = [];
-  for (let at = id; at !== undefined; at = parentsHere(run, at)[0]) line.push(at);
-  return line;
-}
-
-function lineTable(run, id) {
-  const rows = firstLine(run, id).map((program, k, line) => {
-    const [own, parents] = [program, line[k + 1]].map((x) => (x === undefined ? null : run.value("mean_error", run.at(x))));
-    return { program, change: isNumber(own) && isNumber(parents) ? own - parents : null };
-  });
-  return table("From this program back to a seed", [
-    { head: "program", cell: (r) => idButton(r.program) }, { head: "proposed by", cell: (r) => run.operator(run.at(r.program)) },
-    { head: MEASURES.mean_error, number: true, cell: (r) => plainPercent(run.value("mean_error", run.at(r.program))) },
-    { head: "change of it (points)", number: true, cell: (r) => signed(r.change, 2) },
-    { head: "complexity", number: true, cell: (r) => count(run.value("complexity", run.at(r.program))) },
-    { head: "idea", long: true, cell: (r) => run.candidates.idea[run.at(r.program)] ?? UNKNOWN },
-  ], rows, { id: (r) => r.program });
+    ...programColumns(run, ["mean_error", "complexity"]), { head: "is", cell: (i) => ({ ancestors: "ancestor", children: "child" })[kindOf(run.candidates.id[i])] ?? "this program" },
+    { head: "parents", cell: (i) => (run.candidates.parents[i] ?? []).join(", ") || UNKNOWN }, { head: "idea", long: true, cell: (i) => run.candidates.idea[i] ?? UNKNOWN },
+  ], ids.map((id) => run.at(id)), { id: (i) => run.candidates.id[i] });
 }
 
 function childrenTable(run, id) {
