@@ -44,16 +44,23 @@ def print_plan(plan: Plan, explain: bool = False, verbose: bool = False) -> None
     if best and plan.by_stage:
         left += _print_stages(plan, best, plan.by_stage, explain, verbose)
     cautions = list(dict.fromkeys((*plan.cautions, *plan.warnings)))
-    left += points(cautions, "caution", None if verbose else NAMED)
+    left += _named(cautions, "caution", verbose)
     reasons = list(dict.fromkeys((*plan.failing, *plan.impossible)))
     if verbose or not plan.rows:
-        left += points(reasons, "reason", None if verbose else NAMED)
+        left += _named(reasons, "reason", verbose)
     elif reasons:
         left.append(f"{counted(len(reasons), 'deployment')} that cannot run")
     for name, command in (("Deploy", plan.serve), ("Test", plan.probe)):
         if command:
             prose(f"{name}: {command}")
     more(left, explain)
+
+
+def _named(texts: Sequence[str], noun: str, verbose: bool) -> list[str]:
+    """Print the first texts as points, or all; return how many are left out."""
+    shown = texts if verbose else texts[:NAMED]
+    points(shown, noun)
+    return [counted(len(texts) - len(shown), noun)] if len(texts) > len(shown) else []
 
 
 def _table(plan: Plan, banded: bool) -> Table:

@@ -64,13 +64,16 @@ class Tab:
         self.page.wait_for_selector("html[data-ready]", state="attached")
 
     def views(self) -> list[str]:
-        """The keys of the page's views."""
-        keys: list[str] = self.page.eval_on_selector_all("[role=tab]", "tabs => tabs.map(tab => tab.id.slice(4))")
+        """The keys of the page's views, in the order of their links."""
+        keys: list[str] = self.page.evaluate("SECTIONS.flatMap(viewsOf).map(view => view.key)")
         return keys
 
     def view(self, key: str) -> None:
-        """Go to a view by clicking its tab."""
-        self.page.click(f"#tab-{key}")
+        """Go to a view by clicking the links to its section and to it."""
+        section = self.page.evaluate("key => offered().find(view => view.key === key).section", key)
+        self.page.click(f"#section-{section}")
+        if self.page.locator(f"#link-{key}").count():  # a section's only view has no link of its own
+            self.page.click(f"#link-{key}")
         self.page.wait_for_selector(f"#view-{key}:not([hidden])")
 
     def grave(self, part: str | None = None, contrast_only: bool = False) -> list[str]:

@@ -43,6 +43,7 @@ def run_json(followed: Followed, after: int = 0) -> JsonObject:
         "notes": followed.notes,
         "budget": config.budget,
         "seed": config.seed,
+        "data": run.about.data,
         "arrival_seeds": list(config.score.arrival_seeds),
         "islands": config.search.islands,
         "rule": rule_text(config.score.rule, not members or any(e.consistent for e in members)),

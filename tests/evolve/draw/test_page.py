@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -28,20 +30,8 @@ from evolve.run.folder import empty_archive, open_run
 
 expect.set_options(timeout=WAIT_MS)
 SHIPPED = ROOT / "seeds" / "champion"
-VIEWS = [
-    "overview",
-    "history",
-    "front",
-    "grid",
-    "lineage",
-    "program",
-    "fit",
-    "residuals",
-    "proposers",
-    "rejects",
-    "validation",
-    "compare",
-]
+VIEWS = ["fit", "residuals", "diff", "validation"]  # Compare, then Search
+VIEWS += ["overview", "history", "front", "grid", "lineage", "program", "proposers", "rejects"]
 LEDGER = yaml.safe_load("""
 totals: {requests: 2, tokens_in: 900, tokens_out: 300, usd: 0.01, possibly_usd: 0.002}
 models:
@@ -159,7 +149,7 @@ def test_no_view_has_a_grave_fault_of_accessibility_or_is_wider_than_its_window(
     tabs: Callable[..., Tab], tiny_page: Path, width: int
 ) -> None:
     tab = tabs(tiny_page, width)
-    assert tab.views() == [*VIEWS[:-1], "ledger", "compare"]
+    assert tab.views() == [*VIEWS, "ledger"]
     assert tab.grave() == []
     for key in tab.views():
         tab.view(key)
@@ -195,27 +185,23 @@ def test_a_click_on_a_point_selects_its_program_in_every_view(tabs: Callable[...
     tab.view("program")
     expect(tab.page.locator("#view-program h3").first).to_contain_text(f"Program {point['id']}")
     tab.view("lineage")
+    tab.page.click("#view-lineage summary")
     assert point["id"] in shown_ids(tab, "lineage")
     assert not tab.problems
 
 
-def test_a_second_key_counts_before_the_first_is_drawn_and_back_undoes_one(
-    tabs: Callable[..., Tab], tiny_page: Path
-) -> None:
+def test_back_and_forward_go_through_what_was_shown(tabs: Callable[..., Tab], tiny_page: Path) -> None:
     tab = tabs(tiny_page)
-    third = tab.views()[2]
-    tab.page.evaluate("""() => {
-        const key = () => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true, cancelable: true }));
-        document.querySelector('[role=tab]').focus();
-        key();
-        key();
-    }""")
-    expect(tab.page.locator(f"#tab-{third}")).to_be_focused()
-    expect(tab.page.locator(f"#view-{third}")).to_be_visible()
+    expect(tab.page.locator("#view-overview")).to_be_visible()  # a page of one run begins with its search
+    tab.view("history")
+    tab.page.evaluate("select(0), select(1)")
     tab.page.go_back()
-    expect(tab.page.locator(f"#view-{tab.views()[1]}")).to_be_visible()
+    expect(tab.page.locator("aside h2")).to_have_text("Program 0")
+    tab.page.go_back()
+    tab.page.go_back()
+    expect(tab.page.locator("#view-history")).to_be_hidden()
     tab.page.go_forward()
-    expect(tab.page.locator(f"#view-{third}")).to_be_visible()
+    expect(tab.page.locator("#view-history")).to_be_visible()
     assert not tab.problems
 
 
@@ -226,14 +212,19 @@ def test_the_keyboard_alone_reaches_every_view_and_selects_programs(tabs: Callab
     press("Tab")
     expect(tab.page.locator("#skip")).to_be_focused()
     press("Tab")  # the theme
-    press("Tab")
-    for key in tab.views():
-        expect(tab.page.locator(f"#tab-{key}")).to_be_focused()
+    for section in ("Compare", "Search"):
+        press("Tab")
+        expect(tab.page.locator(f"#section-{section}")).to_be_focused()
+        press("Enter")
+        expect(tab.page.locator(f"#section-{section}")).to_have_attribute("aria-current", "true")
+        expect(tab.page.locator(f"#section-{section}")).to_be_focused()
+    for key in VIEWS[VIEWS.index("overview") :]:
+        press("Tab")
+        press("Enter")
+        expect(tab.page.locator(f"#link-{key}")).to_be_focused()
         expect(tab.page.locator(f"#view-{key}")).to_be_visible()
-        press("ArrowRight")
-    expect(tab.page.locator("#tab-overview")).to_be_focused()  # around the end
-    press("ArrowRight")
-    press("ArrowRight")
+    tab.page.evaluate("document.getElementById('link-front').focus()")
+    press("Enter")
     expect(tab.page.locator("#view-front")).to_be_visible()
     summary = tab.page.locator("#view-front summary")
     for _ in range(30):
@@ -375,12 +366,114 @@ def test_one_candidate_and_unknown_figures_break_no_view(
 
 def test_several_runs_are_compared_with_their_median(tabs: Callable[..., Tab], tiny_json: Any, written: Any) -> None:
     runs = [tiny_json["runs"][0] | {"name": f"runs/{k}", "state": "stopped"} for k in range(3)]
-    tab = tabs(written(tiny_json | {"runs": runs}), after="#view=compare")
+    tab = tabs(written(tiny_json | {"runs": runs}))  # which begins with their comparison
+    assert tab.page.locator(".differ").count() == 0
     names = tab.page.evaluate("document.querySelector('#view-compare .plot').data.map(t => t.name)")
     assert names[1:] == ["quartiles", "median", "runs/0", "runs/1", "runs/2"]
     tab.page.select_option("#which select", "2")
     expect(tab.page.locator("#state")).to_contain_text("evolve resume runs/2 continues")
     assert not tab.problems
+
+
+def test_runs_on_different_data_are_in_different_charts_below_a_sentence_that_names_them(
+    tabs: Callable[..., Tab], tiny_json: Any, written: Any
+) -> None:
+    (run,) = tiny_json["runs"]
+    other = run | {"name": "c", "data": "f00d", "fitted": run["fitted"][:2]}
+    tab = tabs(written(tiny_json | {"runs": [run | {"name": "a"}, other, run | {"name": "b"}]}))
+    charts = tab.page.locator("#view-compare .plot").evaluate_all("all => all.map(p => p.data.map(t => t.name))")
+    assert charts == [["a", "b"], ["c"]]
+    both = f"a, b fitted {len(run['fitted'])} measured runs (data {run['data']}); c fitted 2 measured runs (data f00d)"
+    expect(tab.page.locator("#view-compare .differ")).to_contain_text(both)
+    expect(tab.page.locator("#view-compare .differ")).to_be_visible()
+    assert not tab.problems
+
+
+def test_lines_of_a_lineage_pass_beside_all_other_programs(tabs: Callable[..., Tab], tiny_page: Path) -> None:
+    """On the tiny run, as plotly has it, and on families at random: half of them have parents of long ago."""
+    tab, rng = tabs(tiny_page, after="#view=lineage"), random.Random(0)
+    for shape in range(daily(24, otherwise=400)):
+        size, far = rng.randint(1, 60), shape % 2
+        parents = {n: rng.sample(range(0 if far else max(0, n - 6), n), min(n, rng.randint(0, 3))) for n in range(size)}
+        assert_a_clear_tree(parents, tab.page.evaluate(TREE, list(parents.items())))
+    for id in tab.page.evaluate("shownRun().candidates.id"):
+        parents = dict(tab.page.evaluate(FAMILY, id))
+        assert id in parents
+        assert_a_clear_tree(parents, tab.page.evaluate(TREE, list(parents.items())))
+    # what is drawn: each program beside its number, and all those lines
+    last = tab.page.evaluate("shownRun().candidates.id.at(-1)")
+    tab.page.evaluate(f"select({last})")
+    drawn = tab.page.evaluate("document.querySelector('#view-lineage .plot').data.slice(1).flatMap(t => t.text)")
+    shown = tab.page.evaluate("familyOf(shownRun(), state.id, 4).ids.length")
+    assert len(set(drawn)) == len(drawn) == shown and str(last) in drawn
+    assert not tab.problems
+
+
+TREE = """(parents) => {
+    const { places, lines, width, height } = familyTree(new Map(parents));
+    return { places: [...places], lines, width, height };
+}"""
+FAMILY = """(id) => {
+    const { ids } = familyOf(shownRun(), id, 30);
+    return ids.map((n) => [n, parentsHere(shownRun(), n).filter((p) => ids.includes(p))]);
+}"""
+BESIDE = 0.2  # of a column and a row: a program's mark takes 6 of 62 and of 64 pixels on each side
+
+
+def assert_a_clear_tree(parents: dict[int, list[int]], tree: dict[str, Any]) -> None:
+    """Every program is below its parents, and each line from a parent to a child has a distance to all others."""
+    places = {node: np.array(place) for node, place in tree["places"]}
+    assert places.keys() == parents.keys()
+    assert all(0 <= x <= tree["width"] - 1 and 0 <= y <= tree["height"] - 1 for x, y in places.values())
+    pairs = [(parent, child) for child, own in parents.items() for parent in own]
+    assert len(tree["lines"]) == len(pairs)
+    for (parent, child), line in zip(pairs, map(np.array, tree["lines"]), strict=True):
+        assert places[parent][1] > places[child][1]
+        assert (line[0] == places[parent]).all() and (line[-1] == places[child]).all()
+        along = np.concatenate([a + np.linspace(0, 1, 50)[:, None] * (b - a) for a, b in itertools.pairwise(line)])
+        for other in places.keys() - {parent, child}:
+            assert np.abs(along - places[other]).max(axis=1).min() > BESIDE, (parent, child, other)
+    for a, b in itertools.combinations(places.values(), 2):
+        assert np.abs(a - b).max() >= 0.999
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_program_text_is_never_cut(tabs: Callable[..., Tab], tiny_json: Any, written: Any, width: int) -> None:
+    told = copy.deepcopy(tiny_json)
+    columns = told["runs"][0]["candidates"]
+    line = f"    {'long_name_of_a_constant' * 20} = 1.0"
+    columns["text"] = [f"{text}{line}\n" * 3 for text in columns["text"]]
+    tab = tabs(written(told), width)
+    for view in ("overview", "program", "diff"):
+        tab.view(view)
+        boxes = tab.page.locator(f"#view-{view} .text, aside .text").filter(visible=True)
+        assert boxes.count() > 0
+        for box in boxes.all():
+            hidden = "e => [e.scrollWidth - e.clientWidth, e.scrollHeight - e.clientHeight]"
+            assert box.evaluate(hidden) == [0, 0], view
+            beyond = "e => [...e.children].some(s => [...s.getClientRects()].some(r => r.right > e.getBoundingClientRect().right))"
+            assert not box.evaluate(beyond), view
+    shown = tab.page.locator("#view-diff .text").text_content() or ""
+    assert line in shown  # its spaces too: what is copied is the program
+
+
+def test_a_plan_comes_first_and_needs_no_run(tabs: Callable[..., Tab], tiny_json: Any, tmp_path: Path) -> None:
+    """The page of a plan is one view of its own, here the shortest possible one."""
+    plan = (
+        'VIEWS.push({ section: "Plan", key: "plan", title: "Plan", shown: () => Boolean(state.document.plan), '
+        'make: () => ({ node: viewNode([], make("p", {}, state.document.plan)) }) });\n'
+    )
+    parts = dataclasses.replace(page(), script=page().script.replace("\nstart();", f"\n{plan}start();"))
+    for runs, sections in (([], ["Plan"]), (tiny_json["runs"], ["Plan", "Compare", "Search"])):
+        file = tmp_path / f"{len(runs)}.html"
+        file.write_text(parts.export(pack(document(runs, live=False) | {"plan": "16 GPUs"})))
+        tab = tabs(file)
+        expect(tab.page.locator("#view-plan")).to_contain_text("16 GPUs")
+        expect(tab.page.locator("aside")).to_be_hidden()
+        assert tab.page.locator(".sections a").all_text_contents() == sections
+        assert tab.grave() == [] and not tab.problems
+    tab.view("overview")
+    expect(tab.page.locator("aside")).to_be_visible()
 
 
 def test_a_live_page_appends_outcomes_keeps_the_selection_and_survives_its_server(

@@ -36,7 +36,7 @@ const button = (text, action, attributes = {}) => make("button", { type: "button
 
 /** A button that selects a program. */
 function idButton(id) {
-  return make("button", { type: "button", class: "id", "aria-label": `Select program ${id}`, on: { click: () => select(id) } }, String(id));
+  return button(String(id), () => select(id), { class: "id", "aria-label": `Select program ${id}` });
 }
 
 let lastLabel = 0;
@@ -60,8 +60,14 @@ function facts(pairs) {
   return make("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
-/** Read-only text of a program in a box that scrolls and can be reached by keyboard. */
-const programText = (text, label) => make("pre", { class: "text", tabindex: "0", role: "region", "aria-label": label }, text);
+/** Lines [class, text] of program text, which wrap within their box, so that nothing of them is hidden: the rest of a line is indented more than its beginning. */
+const textBox = (lines, label) => make("pre", { class: "text", role: "group", "aria-label": label }, lines.map(([kind, line]) => {
+  const indent = line.match(/^[-+ ]*/)[0];
+  return make("span", { class: kind, style: `--indent: ${Math.min(indent.length, 12)}` }, make("i", {}, indent), `${line.slice(indent.length)}\n`);
+}));
+
+/** Read-only text of a program. */
+const programText = (text, label) => textBox(text.split("\n").map((line) => [null, line]), label);
 
 /** Tell screen readers something without showing it. */
 function announce(text) {

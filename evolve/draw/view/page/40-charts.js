@@ -31,6 +31,9 @@ const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0,
 const shortName = (text, most = 34) => plain(shortened(text, most));
 const hoverName = (text, most = 34) => shortName(text, most).replace(/%/g, "%%");
 
+/** A text as plotly shows it whole, in lines of about so many characters that end at spaces. */
+const wrapped = (text, most) => (text.match(new RegExp(`\\S.{0,${most - 1}}(?=\\s|$)|\\S+`, "g")) ?? []).map(plain).join("<br>");
+
 /** An axis with its title; `more` overrides. */
 function axis(title, more = {}) {
   return {
@@ -38,6 +41,9 @@ function axis(title, more = {}) {
     tickcolor: colour("strong-line"), automargin: true, ...more,
   };
 }
+
+/** An axis of cells with these names, at 0, 1, 2 and so on. */
+const cellAxis = (title, names, more = {}) => axis(title, { tickvals: range(names.length), ticktext: names, showgrid: false, zeroline: false, ...more });
 
 /** A logarithmic axis whose ticks are numbers as people write them. */
 const logAxis = (title, more = {}) => axis(title, { type: "log", tickformat: ",~r", nticks: 8, ...more });
@@ -71,13 +77,16 @@ function colourBar(title) {
   return { title: { text: title, side: "right" }, thickness: 12, outlinewidth: 0, tickcolor: colour("strong-line"), len: 0.9 };
 }
 
+/** What is said of a point under the mouse: lines of text. */
+const said = (...lines) => lines.map(plain).join("<br>");
+
 /**
  * A chart with its heading, tools, summary and table. `draw` takes {traces, layout, summary, table, empty}: `table` is a
- * function, called when the user opens the table; `empty` is shown instead of a chart. A point whose `customdata` is the
- * id of a program selects it.
+ * function, called when the user opens the table; `empty` is shown instead of a chart; `width`: the least, in pixels. A point whose `customdata` is the
+ * id of a program selects it. A `wide` chart may be wider than its card, where it scrolls.
  */
 class Chart {
-  constructor(title, { height = 420, file = "chart", cells = false } = {}) {
+  constructor(title, { height = 420, file = "chart", cells = false, wide = false } = {}) {
     this.title = title;
     this.cells = cells;
     this.height = height;
@@ -92,11 +101,11 @@ class Chart {
     this.tools = make("div", { class: "chart-tools" }, reset, save);
     const head = make("div", { class: "chart-head" }, make("h3", {}, title), this.tools);
     this.nothing = make("div");
-    this.node = make("section", { class: "card" }, head, this.nothing, make("div", { class: "frame" }, this.plot, this.ring), this.summary, this.details);
+    this.node = make("section", { class: "card" }, head, this.nothing, make("div", { class: "frame", ...(wide ? { tabindex: "0", role: "region", "aria-label": `${title}, scrolls` } : {}) }, this.plot, this.ring), this.summary, this.details);
     this.drawn = false;
   }
 
-  draw({ traces = [], layout = {}, summary = "", table: makeTable = null, empty = null, height = null }) {
+  draw({ traces = [], layout = {}, summary = "", table: makeTable = null, empty = null, height = null, width = 0 }) {
     this.makeTable = makeTable;
     this.details.hidden = !makeTable;
     this.summary.textContent = summary;
@@ -106,6 +115,7 @@ class Chart {
     this.fillTable();
     if (empty) return;
     this.plot.setAttribute("aria-label", `Chart: ${this.title}. ${summary}`);
+    this.plot.style.minWidth = `${width}px`; // what is wider than the page scrolls
     const size = height ?? (NARROW.matches ? Math.min(this.height, 360) : this.height);
     Plotly.react(this.plot, traces, layoutOf(layout, size), CONFIG);
     this.layout = layout;
@@ -142,6 +152,13 @@ class Chart {
     this.ring.hidden = false;
   }
 
+  /** Scroll a wide chart until an abscissa is in its middle. */
+  reveal(x) {
+    const { xaxis } = this.plot._fullLayout;
+    const frame = this.plot.parentElement;
+    frame.scrollLeft = xaxis._offset + xaxis.d2p(x) - frame.clientWidth / 2;
+  }
+
   resetZoom() {
     const whole = (name) => {
       const range = this.layout[name]?.range;
@@ -169,9 +186,8 @@ function thinned(positions, most) {
 
 /** What a point of a program says when the mouse is on it. */
 function hover(run, i) {
-  const text = [`program ${run.candidates.id[i]} · ${run.operator(i)}`, `mean error ${percent(run.value("mean_error", i))} · group-out ${percent(run.value("group_out", i))}`];
   const more = run.candidates.consistent[i] === false ? " · inconsistent" : "";
-  return [...text, `complexity ${count(run.value("complexity", i))}${more}`].map(plain).join("<br>");
+  return said(`program ${run.candidates.id[i]} · ${run.operator(i)}`, `mean error ${percent(run.value("mean_error", i))} · group-out ${percent(run.value("group_out", i))}`, `complexity ${count(run.value("complexity", i))}${more}`);
 }
 
 /** A line of steps, the `k`-th of up to three in a chart; a single point is a mark. */

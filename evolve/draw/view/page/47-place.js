@@ -26,5 +26,5 @@ function sameAs(element, { id, name, box: label }) {
   if (id) return document.getElementById(id) ?? undefined;
   const box = label === undefined ? undefined : boxOf(element, label);
   if (box && label === name) return box;
-  return [...(box ?? element).querySelectorAll("button, summary")].find((candidate) => nameOf(candidate) === name);
+  return [...(box ?? element).querySelectorAll("a, button, summary")].find((candidate) => nameOf(candidate) === name);
 }

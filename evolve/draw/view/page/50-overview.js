@@ -2,23 +2,21 @@
 
 // Overview: how the run stands, its champion, and how much better that is than the baselines.
 
-VIEWS.push({ key: "overview", title: "Overview", make: makeOverview });
+VIEWS.push({ section: "Search", key: "overview", title: "Overview", make: makeOverview });
 
 function makeOverview() {
   const tiles = make("dl", { class: "tiles" });
   const progress = new Chart("Champion so far", { height: 260, file: "champion" });
   const champion = make("div", { class: "stack" });
-  const baselines = make("section", { class: "card" });
-  const times = make("section", { class: "card" });
-  const node = make("div", { class: "view" }, tiles, progress.node, card("Champion", champion), make("div", { class: "pair" }, baselines, times));
+  const [baselines, times] = [make("div"), make("div")];
   return {
-    node,
+    node: viewNode([], tiles, progress.node, card("Champion", champion), make("div", { class: "pair" }, card("Beside the baselines", baselines), card("CPU time by stage", times))),
     update(run) {
       fill(tiles, overviewTiles(run));
       fill(champion, championText(run));
       drawProgress(progress, run);
-      fill(baselines, make("h3", {}, "Beside the baselines"), baselinesTable(run));
-      fill(times, make("h3", {}, "CPU time by stage"), stageTimes(run));
+      fill(baselines, baselinesTable(run));
+      fill(times, stageTimes(run));
     },
   };
 }

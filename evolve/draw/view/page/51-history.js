@@ -2,7 +2,7 @@
 
 // History: the lowest errors so far, and all candidates, by candidate or by CPU second.
 
-VIEWS.push({ key: "history", title: "History", make: makeHistory });
+VIEWS.push({ section: "Search", key: "history", title: "History", make: makeHistory, lacks: lacksScores });
 
 const LINES = { mean_error: "mean error", group_out: "group-out error" };
 const MOST_FAINT = 3000; // points of the background; more take longer to draw than they tell
@@ -17,15 +17,13 @@ function makeHistory() {
     const i = selectedAt();
     return i === undefined ? null : [abscissa(run, along.value, i), run.value(points.value, i)];
   };
-  const node = make("div", { class: "view" }, make("div", { class: "controls" }, along.node, points.node, scale.node), chart.node);
-  return { node, update: redraw, select: (run) => chart.mark(place(run)) };
+  return { node: viewNode([along, points, scale], chart.node), update: redraw, select: (run) => chart.mark(place(run)) };
 }
 
 /** Where a candidate lies along the history. */
 const abscissa = (run, along, i) => (along === "cpu" ? run.cpuSeconds?.[i] ?? null : run.order(i));
 
 function drawHistory(chart, run, along, measure, scale) {
-  if (!run.scored.length) return chart.draw({ empty: nothingScored(run) });
   if (along === "cpu" && !run.cpuSeconds) {
     return chart.draw({ empty: missing("This run has no CPU times of its candidates: an older release made it. Choose “candidates” above.") });
   }

@@ -2,7 +2,7 @@
 
 // Pareto front: what accuracy costs in size and in generality.
 
-VIEWS.push({ key: "front", title: "Pareto front", make: makeFront });
+VIEWS.push({ section: "Search", key: "front", title: "Pareto front", make: makeFront, lacks: lacksScores });
 
 const AXES = Object.fromEntries(["complexity", "operations", "constants", "features", "mean_error", "group_out", "e2e", "ttft", "itl", "worst3"].map((name) => [name, MEASURES[name]]));
 
@@ -21,11 +21,10 @@ function makeFront() {
     chart.mark(i === undefined ? null : [shownRun().value(across.value, i), shownRun().value(up.value, i)]);
   };
   const rule = make("p", { class: "note" }, "The Pareto front compares consistency, worst-3 E2E, mean error, complexity and leave-group-out error. No other program is at least as good in all of them and better in one. In a chart of two measures a point of the front may look dominated. The step line joins the best points of these two.");
-  return { node: make("div", { class: "view" }, make("div", { class: "controls" }, across.node, up.node, hue.node, show.node), chart.node, rule), update: redraw, select: mark };
+  return { node: viewNode([across, up, hue, show], chart.node, rule), update: redraw, select: mark };
 }
 
 function drawFront(chart, run, { across, up, hue, share }) {
-  if (!run.scored.length) return chart.draw({ empty: nothingScored(run) });
   const has = (i) => isNumber(run.value(across, i)) && isNumber(run.value(up, i));
   const [x, y] = [across, up].map((name) => (i) => run.value(name, i));
   const front = run.scored.filter((i) => run.onFront.has(run.candidates.id[i]) && has(i));

@@ -2,7 +2,7 @@
 
 // Grid: the best program of every cell of the MAP-Elites grid, on an island or on all, after any number of outcomes.
 
-VIEWS.push({ key: "grid", title: "Grid", make: makeGrid });
+VIEWS.push({ section: "Search", key: "grid", title: "Grid", make: makeGrid, lacks: lacksScores });
 
 const PLAY_STEPS = 60;
 
@@ -14,14 +14,13 @@ function makeGrid() {
   const output = make("output", { for: "grid-time" });
   const write = () => { output.textContent = `${count(Number(slider.value))} of ${counted(shownRun().size, "outcome")}`; };
   const play = playButton(slider, redraw);
-  const controls = make("div", { class: "controls" }, island.node, make("label", { for: "grid-time" }, "after", slider), output, play);
   const cellOfProgram = () => {
     const i = selectedAt();
     return i === undefined ? null : shownRun().candidates.cell[i];
   };
   const note = make("p", { class: "note" }, "A cell keeps the program with the lowest mean error; a consistent program replaces an inconsistent one, and the earlier one wins ties. A program that migrated counts on the island that proposed it.");
   return {
-    node: make("div", { class: "view" }, controls, chart.node, note),
+    node: viewNode([island, make("label", { for: "grid-time" }, "after", slider), output, play], chart.node, note),
     update(run) {
       const atEnd = slider.value === slider.max;
       island.offer({ all: "all", ...Object.fromEntries(range(run.islands).map((k) => [k, `island ${k}`])) });
@@ -68,7 +67,6 @@ function cellsAfter(run, island, outcomes) {
 }
 
 function drawGrid(chart, run, island, outcomes) {
-  if (!run.scored.length) return chart.draw({ empty: nothingScored(run) });
   const { operations: columnTexts, features: rowTexts } = run.grid;
   const [columns, rows] = [columnTexts.length, rowTexts.length];
   const holders = cellsAfter(run, island, outcomes);
@@ -84,8 +82,8 @@ function drawGrid(chart, run, island, outcomes) {
       ...shades(), xgap: 2, ygap: 2, showscale: !NARROW.matches, colorbar: { ...colourBar("mean error (%)"), ...decades(low, high) },
     }, cellTexts(run, [...holders.values()], low, high)],
     layout: {
-      xaxis: axis("operations", { tickvals: range(columns), ticktext: columnTexts.map((text) => shortName(text, 12)), showgrid: false, zeroline: false, range: [-0.5, columns - 0.5] }),
-      yaxis: axis("distinct fields read", { tickvals: range(rows), ticktext: rowTexts.map((text) => shortName(text, 12)), showgrid: false, zeroline: false, range: [-0.5, rows - 0.5] }), uirevision: outcomes === 0 ? "0" : "grid",
+      xaxis: cellAxis("operations", columnTexts.map((text) => shortName(text, 12)), { range: [-0.5, columns - 0.5] }),
+      yaxis: cellAxis("distinct fields read", rowTexts.map((text) => shortName(text, 12)), { range: [-0.5, rows - 0.5] }), uirevision: outcomes === 0 ? "0" : "grid",
     },
     summary: best === undefined ? "All cells are empty." : `${count(holders.size)} of ${count(rows * columns)} cells are filled; the lowest mean error, ${percent(run.value("mean_error", best))}, is in the cell of ${columnTexts[run.candidates.cell[best][0]]} operations and ${rowTexts[run.candidates.cell[best][1]]} fields. A star marks programs that are not consistent. Framed: the cell of the selected program.`,
     table: () => gridTable(run, [...holders.values()], columnTexts, rowTexts),

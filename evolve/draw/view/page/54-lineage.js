@@ -1,132 +1,78 @@
 "use strict";
 
-// Lineage: what a program was made from and by whom, what was made from it, and what changed.
+// Lineage: what a program was made from and by whom, and what was made from it.
 
-VIEWS.push({ key: "lineage", title: "Lineage", make: makeLineage });
+VIEWS.push({ section: "Search", key: "lineage", title: "Lineage", make: makeLineage, lacks: noProgram });
 
 const MOST_NODES = 120;
 const MOST_CHILDREN = 24;
+const COLUMN_PX = 62; // a mark and its number
+const ROW_PX = 64;
 
 function makeLineage() {
-  const chart = new Chart("Ancestors above, children below", { height: 480, file: "lineage" });
-  const depth = choice("generations of ancestors", { 2: "2", 4: "4", 8: "8", 30: "up to 30" }, () => redraw());
+  const chart = new Chart("Ancestors above, children below", { file: "lineage", wide: true });
+  const depth = choice("generations of ancestors", { 2: "2", 4: "4", 8: "8", 30: "up to 30" }, () => drawTree(chart, shownRun(), state.id, Number(depth.value)));
   depth.value = "4";
-  const parent = choice("compare with", {}, () => drawDiff(shownRun()));
-  const diff = make("div", { class: "stack" });
-  const line = make("section", { class: "card" });
-  const children = make("section", { class: "card" });
-  const compare = card("Changes from a parent", make("div", { class: "controls" }, parent.node), diff);
-  const body = make("div", { class: "view" }, make("div", { class: "controls" }, depth.node), chart.node, compare, line, children);
-  const empty = make("div");
-  const drawDiff = (run) => fill(diff, diffOf(run, Number(parent.value), state.id));
-  const redraw = () => {
-    const run = shownRun();
-    const nothing = noProgram(run);
-    fill(empty, nothing);
-    body.hidden = Boolean(nothing);
-    if (nothing) return;
-    drawTree(chart, run, state.id, Number(depth.value));
-    const parents = parentsHere(run, state.id);
-    parent.offer(Object.fromEntries(parents.map((id) => [id, `parent ${id} (${run.operator(run.at(id))})`])));
-    parent.node.hidden = !parents.length;
-    drawDiff(run);
-    fill(line, make("h3", {}, "The line of first parents"), lineTable(run, state.id));
-    fill(children, make("h3", {}, "Children"), childrenTable(run, state.id));
+  const children = make("div");
+  return {
+    node: viewNode([depth], chart.node, card("Children", children)),
+    select(run) {
+      drawTree(chart, run, state.id, Number(depth.value));
+      fill(children, childrenTable(run, state.id));
+    },
   };
-  return { node: make("div", { class: "view" }, empty, body), update: () => {}, select: redraw };
 }
 
-/** Parents of a program that are in the document, each once. */
-const parentsHere = (run, id) => [...new Set(run.candidates.parents[run.at(id)] ?? [])].filter((p) => run.at(p) !== undefined);
+/** Parents of a program that are in the document, each once. A parent comes before its children. */
+const parentsHere = (run, id) => [...new Set(run.candidates.parents[run.at(id)] ?? [])].filter((p) => run.at(p) < run.at(id));
 
-/** Layers of the tree: the farthest ancestors first, then the program, then its children; and the edges. */
-function treeOf(run, id, depth) {
-  const layers = [[id]];
-  const seen = new Set([id]);
-  const edges = [];
-  for (let level = 0; level < depth && layers[0].length && seen.size < MOST_NODES; level++) {
-    const above = [];
-    for (const child of layers[0]) {
-      for (const parent of parentsHere(run, child)) {
-        edges.push([parent, child]);
-        if (!seen.has(parent) && seen.size < MOST_NODES) above.push(parent);
-        if (seen.size < MOST_NODES) seen.add(parent);
-      }
-    }
-    if (!above.length) break;
-    layers.unshift(above);
+/** The nearest ancestors of a program over so many generations, the program and its children, in the order of the run; `more`: some are left out. */
+function familyOf(run, id, depth) {
+  const ancestors = new Set();
+  let next = [id];
+  let more = false;
+  for (let level = 0; level < depth && next.length && !more; level++) {
+    const found = [...new Set(next.flatMap((child) => parentsHere(run, child)))].filter((p) => !ancestors.has(p));
+    next = found.slice(0, MOST_NODES - ancestors.size);
+    more = next.length < found.length;
+    next.forEach((p) => ancestors.add(p));
   }
-  const own = layers.length - 1;
-  const children = run.childrenOf(id).filter((child) => !seen.has(child)).slice(0, MOST_CHILDREN);
-  if (children.length) layers.push(children);
-  edges.push(...children.map((child) => [id, child]));
-  return { layers, own, edges: edges.filter(([a, b]) => layers.some((l) => l.includes(a)) && layers.some((l) => l.includes(b))) };
-}
-
-/** Positions [x, y] of the nodes by id: a layer is a row, its nodes are spread evenly over the width. */
-function placed(layers) {
-  const places = new Map();
-  layers.forEach((layer, row) => layer.forEach((id, k) => places.set(id, [(k + 1) / (layer.length + 1), -row])));
-  return places;
+  const children = run.childrenOf(id).filter((child) => parentsHere(run, child).includes(id));
+  const shown = children.slice(0, MOST_CHILDREN);
+  const ids = [...ancestors, id, ...shown].sort((a, b) => run.at(a) - run.at(b));
+  return { ids, ancestors, children: new Set(shown), more: more || shown.length < children.length };
 }
 
 function drawTree(chart, run, id, depth) {
-  const { layers, own, edges } = treeOf(run, id, depth);
-  const places = placed(layers);
-  const crowded = Math.max(...layers.map((l) => l.length)) > (NARROW.matches ? 5 : 14);
-  const lines = edges.flatMap(([a, b]) => [places.get(a), places.get(b), [null, null]]);
-  const row = (k) => (k < own ? "ancestors" : k === own ? "this program" : "children");
-  const nodes = ["ancestors", "this program", "children"].map((kind, k) => {
-    const ids = layers.filter((_, level) => row(level) === kind).flat();
-    return {
-      type: "scatter", mode: crowded && kind !== "this program" ? "markers" : "markers+text", name: kind, x: ids.map((n) => places.get(n)[0]), y: ids.map((n) => places.get(n)[1]),
-      customdata: ids, hovertext: ids.map((n) => hover(run, run.at(n))), hoverinfo: "text", text: ids.map(String), textposition: "top center", cliponaxis: false,
-      marker: { size: kind === "this program" ? 18 : 12, color: [palette()[0], palette()[5], palette()[2]][k], symbol: ids.map((n) => (n === run.champion ? "star" : run.isScored(run.at(n)) ? "circle" : "x")) },
-    };
-  });
-  const kinds = new Set(layers.slice(0, own).flat().map((n) => run.operator(run.at(n))));
-  const hidden = axis("", { visible: false, fixedrange: true });
+  const { ids, ancestors, children, more } = familyOf(run, id, depth);
+  const { places, lines, width, height } = familyTree(new Map(ids.map((n) => [n, parentsHere(run, n).filter((p) => ids.includes(p))])));
+  const points = lines.flatMap((line) => [...line, [null, null]]);
+  const kinds = { ancestors: [...ancestors], "this program": [id], children: [...children] };
+  const kindOf = (n) => Object.keys(kinds).find((kind) => kinds[kind].includes(n));
+  const nodes = Object.entries(kinds).map(([kind, own], k) => ({
+    type: "scatter", mode: "markers+text", name: kind, x: own.map((n) => places.get(n)[0]), y: own.map((n) => places.get(n)[1]), customdata: own,
+    hovertext: own.map((n) => hover(run, run.at(n))), hoverinfo: "text", text: own.map(String), textposition: "middle right", cliponaxis: false,
+    marker: { size: k === 1 ? 18 : 12, color: [palette()[0], palette()[5], palette()[2]][k], symbol: own.map((n) => (n === run.champion ? "star" : run.isScored(run.at(n)) ? "circle" : "x")) },
+  }));
+  const proposers = new Set(kinds.ancestors.map((n) => run.operator(run.at(n))));
+  const hidden = { visible: false, fixedrange: true };
+  const about = ancestors.size ? `; ${counted(ancestors.size, "ancestor")} above it, by ${counted(proposers.size, "kind")} of proposers` : "; no parents";
   chart.draw({
-    traces: [{ type: "scatter", mode: "lines", x: lines.map((p) => p[0]), y: lines.map((p) => p[1]), hoverinfo: "skip", showlegend: false, line: { color: colour("faint"), width: 1.2 } }, ...nodes.filter((n) => n.x.length)],
-    layout: { xaxis: { ...hidden, range: [0, 1] }, yaxis: { ...hidden, range: [-layers.length + 0.6, 0.6] }, showlegend: true, uirevision: `${id} ${depth}` },
-    height: Math.max(260, 110 + 80 * layers.length),
-    summary: `Program ${id} was proposed by ${run.operator(run.at(id))}${ancestorsText(layers, own, kinds)} It has ${counted(run.childrenOf(id).length, "child").replace("childs", "children")}. A cross marks a rejected proposal, a star the champion.`,
-    table: () => treeTable(run, layers, own),
+    traces: [{ type: "scatter", mode: "lines", x: points.map((p) => p[0]), y: points.map((p) => p[1]), hoverinfo: "skip", showlegend: false, line: { color: colour("strong-line"), width: 1.2 } }, ...nodes.filter((n) => n.x.length)],
+    layout: { xaxis: axis("", { ...hidden, range: [-0.5, width] }), yaxis: axis("", { ...hidden, range: [-0.5, height - 0.5] }), showlegend: true, uirevision: `${id} ${depth}` },
+    height: 60 + ROW_PX * (height + 0.4),
+    width: COLUMN_PX * (width + 0.5),
+    summary: `Program ${id} was proposed by ${run.operator(run.at(id))}${about}. A cross marks a rejected proposal, a star the champion.${more ? " Some relatives are left out of the picture." : ""}`,
+    table: () => treeTable(run, ids, kindOf),
   });
+  chart.reveal(places.get(id)[0]);
 }
 
-const ancestorsText = (layers, own, kinds) => (own === 0 ? " and has no parents." : `; ${counted(layers.slice(0, own).flat().length, "ancestor")} in ${counted(own, "generation")} above it, by ${counted(kinds.size, "kind")} of proposers.`);
-
-function treeTable(run, layers, own) {
-  const rows = layers.flatMap((ids, level) => ids.map((id) => ({ id, level: level - own })));
-  return table("Programs of the picture, the farthest ancestors first", [
-    { head: "program", cell: (r) => idButton(r.id) },
-    { head: "generation", cell: (r) => (r.level < 0 ? `${-r.level} above` : r.level ? "child" : "this program") },
-    { head: "proposed by", cell: (r) => run.operator(run.at(r.id)) },
-    { head: "parents", cell: (r) => (run.candidates.parents[run.at(r.id)] ?? []).join(", ") || UNKNOWN },
-    { head: MEASURES.mean_error, number: true, cell: (r) => plainPercent(run.value("mean_error", run.at(r.id))) },
-  ], rows, { id: (r) => r.id });
-}
-
-/** The program, its first parent, that one's first parent, and so on. */
-function firstLine(run, id) {
-  const line = [];
-  for (let at = id; at !== undefined && !line.includes(at); at = parentsHere(run, at)[0]) line.push(at);
-  return line;
-}
-
-function lineTable(run, id) {
-  const rows = firstLine(run, id).map((program, k, line) => {
-    const [own, parents] = [program, line[k + 1]].map((x) => (x === undefined ? null : run.value("mean_error", run.at(x))));
-    return { program, change: isNumber(own) && isNumber(parents) ? own - parents : null };
-  });
-  return table("From this program back to a seed", [
-    { head: "program", cell: (r) => idButton(r.program) }, { head: "proposed by", cell: (r) => run.operator(run.at(r.program)) },
-    { head: MEASURES.mean_error, number: true, cell: (r) => plainPercent(run.value("mean_error", run.at(r.program))) },
-    { head: "change of it (points)", number: true, cell: (r) => signed(r.change, 2) },
-    { head: "complexity", number: true, cell: (r) => count(run.value("complexity", run.at(r.program))) },
-    { head: "idea", long: true, cell: (r) => run.candidates.idea[run.at(r.program)] ?? UNKNOWN },
-  ], rows, { id: (r) => r.program });
+function treeTable(run, ids, kindOf) {
+  return table("Programs of the picture, the oldest first", [
+    ...programColumns(run, ["mean_error", "complexity"]), { head: "is", cell: (i) => ({ ancestors: "ancestor", children: "child" })[kindOf(run.candidates.id[i])] ?? "this program" },
+    { head: "parents", cell: (i) => (run.candidates.parents[i] ?? []).join(", ") || UNKNOWN }, { head: "idea", long: true, cell: (i) => run.candidates.idea[i] ?? UNKNOWN },
+  ], ids.map((id) => run.at(id)), { id: (i) => run.candidates.id[i] });
 }
 
 function childrenTable(run, id) {

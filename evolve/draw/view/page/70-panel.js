@@ -4,12 +4,10 @@
 
 /** Badges that say what is special about a program. */
 function badges(run, i) {
-  const id = run.candidates.id[i];
-  return [
-    id === run.champion ? make("span", { class: "badge" }, "champion") : null, run.onFront.has(id) ? make("span", { class: "badge" }, "front") : null,
-    run.candidates.kept[i] ? make("span", { class: "badge" }, "kept") : null, run.candidates.consistent[i] === false ? make("span", { class: "badge bad" }, "inconsistent") : null,
-    run.isScored(i) ? null : make("span", { class: "badge bad" }, "rejected"),
-  ];
+  const { id, kept, consistent } = run.candidates;
+  const good = { champion: id[i] === run.champion, front: run.onFront.has(id[i]), kept: kept[i] };
+  const bad = { inconsistent: consistent[i] === false, rejected: !run.isScored(i) };
+  return [[good, "badge"], [bad, "badge bad"]].map(([words, style]) => Object.keys(words).filter((word) => words[word]).map((word) => make("span", { class: style }, word)));
 }
 
 /** Draw the panel, and the bar that stands for it on narrow screens. */

@@ -1,13 +1,10 @@
 "use strict";
 
-// The page: its header, its tabs, and what is drawn again when something changes.
+// The page: its header, its sections, and what is drawn again when something changes.
 
 const THEMES = { system: "system", light: "light", dark: "dark" };
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const page = { views: new Map(), theme: "system" };
-
-/** The views of this document: the ledger only where a language model proposed. */
-const viewsHere = () => VIEWS.filter((v) => v.key !== "ledger" || state.runs.some((run) => run.ledger));
 
 /** Apply the theme; charts take their colours from it, so they are drawn again. */
 function setTheme(theme) {
@@ -24,7 +21,7 @@ function storedTheme() {
 /** Draw again what is visible; hidden views are drawn when they are opened. `data`: all views; `programs`: those of one program. */
 function refresh({ data = false, programs = false }) {
   if (data && state.id === null && state.runs.length) {
-    readHash([...page.views.keys()]); // there may be a champion now
+    readHash(); // there may be a champion now
     drawProgram();
   }
   for (const view of page.views.values()) {
@@ -37,37 +34,35 @@ function refresh({ data = false, programs = false }) {
 /** Show what the state says. */
 function showAll() {
   const run = shownRun();
-  for (const [key, view] of page.views) {
-    const tab = document.getElementById(`tab-${key}`);
-    const shown = key === state.view;
-    tab.setAttribute("aria-selected", String(shown));
-    tab.tabIndex = shown ? 0 : -1;
-    if (shown) revealTab(tab);
-    else view.node.hidden = true;
-  }
-  fill(document.getElementById("notes"), (run.notes ?? []).map((note) => make("p", {}, note)));
-  page.views.get(state.view).show();
-  document.title = `${page.views.get(state.view).title} · ${run.name} · evolve view`;
-  drawWhich();
+  const shown = page.views.get(state.view);
+  document.body.dataset.view = state.view;
+  for (const view of page.views.values()) view.node.hidden = view !== shown;
+  fill(document.getElementById("notes"), (run?.notes ?? []).map((note) => make("p", {}, note)));
+  drawLinks(shown);
+  for (const id of ["program", "bar"]) document.getElementById(id).hidden = shown.section === "Plan";
+  shown.show();
+  document.title = [shown.title, run?.name, "evolve view"].filter(Boolean).join(" · ");
+  if (run) drawWhich();
 }
 
-/** Scroll the strip of tabs, but not the page, until a tab can be seen. */
-function revealTab(tab) {
-  const strip = tab.parentElement;
-  if (tab.offsetLeft < strip.scrollLeft) strip.scrollLeft = tab.offsetLeft - 20;
-  const right = tab.offsetLeft + tab.offsetWidth;
-  if (right > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = right - strip.clientWidth + 20;
+/** The links to the sections, and to the views of the one that is shown if it has several. */
+function drawLinks({ section, key: shownKey }) {
+  const link = (text, id, view, current) => make("a", { id, href: hashOf({ view }), "aria-current": current }, text);
+  const views = viewsOf(section);
+  const sections = SECTIONS.filter((name) => viewsOf(name).length).map((name) => link(name, `section-${name}`, viewsOf(name)[0].key, name === section && "true"));
+  const links = document.getElementById("links");
+  keepingPlace(links, () => fill(links, make("div", { class: "sections" }, sections), views.length > 1 ? make("div", { class: "links" }, views.map(({ title, key }) => link(title, `link-${key}`, key, key === shownKey && "page"))) : null));
 }
 
 function drawProgram() {
   const panel = document.getElementById("program");
-  keepingPlace(panel, () => drawPanel(panel, document.getElementById("bar"), shownRun()));
+  if (state.runs.length) keepingPlace(panel, () => drawPanel(panel, document.getElementById("bar"), shownRun()));
 }
 
 /** Show what the hash says: another run, view or program. Back, forward and a typed address come here too. */
 function moved() {
   const before = { ...state };
-  readHash([...page.views.keys()]);
+  readHash();
   if (before.run !== state.run) for (const view of page.views.values()) view.stale = true;
   if (before.run !== state.run || before.id !== state.id) {
     drawProgram();
@@ -91,29 +86,6 @@ function drawWhich() {
   return which;
 }
 
-function makeTabs(content) {
-  const tabs = document.getElementById("tabs");
-  for (const entry of viewsHere()) {
-    const view = new LazyView(entry);
-    page.views.set(entry.key, view);
-    content.append(view.node);
-    tabs.append(make("button", { type: "button", role: "tab", id: `tab-${entry.key}`, "aria-controls": `view-${entry.key}`, on: { click: () => go({ view: entry.key }) } }, entry.title));
-  }
-  tabs.addEventListener("keydown", moveTab);
-}
-
-/** Arrow keys, Home and End go to other tabs. */
-function moveTab(event) {
-  const keys = [...page.views.keys()];
-  const at = keys.indexOf(state.view);
-  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: keys.length - 1 }[event.key];
-  if (to === undefined) return;
-  event.preventDefault();
-  const key = keys[(to + keys.length) % keys.length];
-  document.getElementById(`tab-${key}`).focus({ preventScroll: true });
-  go({ view: key });
-}
-
 function makeSwitches() {
   const theme = choice("theme", THEMES, setTheme);
   theme.value = page.theme;
@@ -133,15 +105,15 @@ async function start() {
     return;
   }
   state.runs = state.document.runs.map((raw) => new Run(raw));
-  if (!state.runs.length) return void fill(content, missing("There is no run to show.", "evolve run"));
-  fill(content);
-  makeTabs(content);
+  if (!offered().length) return void fill(content, missing("There is no run to show.", "evolve run"));
+  page.views = new Map(VIEWS.map((view) => [view.key, new LazyView(view)]));
+  fill(content, [...page.views.values()].map((view) => view.node));
   makeSwitches();
-  readHash([...page.views.keys()]);
+  readHash();
   addEventListener("hashchange", moved);
   drawProgram();
   showAll();
-  showState();
+  if (state.runs.length) showState();
   document.documentElement.dataset.ready = "true";
   if (state.document.live) follow();
 }

@@ -2,7 +2,7 @@
 
 // Fit: what a program predicts for every run beside what was observed.
 
-VIEWS.push({ key: "fit", title: "Fit", make: makeFit });
+VIEWS.push({ section: "Compare", key: "fit", title: "Fit", make: makeFit, lacks: noProgram });
 
 const FIGURES = { e2e: "mean E2E", ttft: "mean TTFT", itl: "mean ITL", e2e_p99: "p99 of E2E", ttft_p99: "p99 of TTFT" };
 
@@ -12,7 +12,7 @@ function makeFit() {
   const draw = (run) => { drawFit(chart, run, figure.value); drawCurves(curves, run); };
   const figure = choice("latency", FIGURES, () => draw(shownRun()));
   const note = make("p", { class: "note" }, "The diagonal marks exact predictions. Thick bars are 80 % intervals, thin bars 95 % intervals.");
-  return { node: make("div", { class: "view" }, make("div", { class: "controls" }, figure.node), chart.node, note, curves.node), update: () => {}, select: draw };
+  return { node: viewNode([figure], chart.node, note, curves.node), select: draw };
 }
 
 /** The predictions of the selected program that have both a predicted and an observed figure, and all others. */
@@ -21,8 +21,6 @@ function fitRows(run, figure) {
 }
 
 function drawFit(chart, run, figure) {
-  const nothing = noProgram(run);
-  if (nothing) return chart.draw({ empty: nothing });
   const rows = fitRows(run, figure);
   const points = rows.filter((r) => r.predicted_ms > 0 && r.observed_ms > 0);
   const { problem, command } = detailOf(run, state.id);
@@ -54,7 +52,7 @@ function drawCurves(chart, run) {
     type: "scatter", mode, name: shortName(experiment), legendgroup: experiment, showlegend: word === "predicted", hoverinfo: "text",
     x: points.map((p) => p.client_tokens_per_s), y: points.map((p) => p.gpu_tokens_per_s), line: { color: palette()[k % palette().length], width: 1.5 },
     marker: { color: palette()[k % palette().length], size: word === "measured" ? 11 : 5, symbol: word === "measured" ? "x" : "circle" },
-    text: points.map((p) => [experiment, `${word}, ${counted(p.level, "client")}`, `${number(p.client_tokens_per_s, 3)} tokens/s each, ${number(p.gpu_tokens_per_s, 4)} per GPU`].map(plain).join("<br>")),
+    text: points.map((p) => said(experiment, `${word}, ${counted(p.level, "client")}`, `${number(p.client_tokens_per_s, 3)} tokens/s each, ${number(p.gpu_tokens_per_s, 4)} per GPU`)),
   })));
   chart.draw({
     traces, layout: { xaxis: axis("tokens/s of each client", { rangemode: "tozero" }), yaxis: axis("tokens/s per GPU", { rangemode: "tozero" }), showlegend: true, uirevision: `${state.id}` },
@@ -87,7 +85,7 @@ function fitTraces({ name, rows, marker }) {
     ...interval(95, 1.2, 0.7), ...interval(80, 5, 0.35),
     {
       type: "scatter", mode: "markers", name, x: rows.map((r) => r.observed_ms), y: rows.map((r) => r.predicted_ms), hoverinfo: "text", marker,
-      text: rows.map((r) => [`${r.experiment}`, `observed ${number(r.observed_ms, 4)} ms, predicted ${number(r.predicted_ms, 4)} ms`, `error ${signed(r.error_pct)} %`].map(plain).join("<br>")),
+      text: rows.map((r) => said(r.experiment, `observed ${number(r.observed_ms, 4)} ms, predicted ${number(r.predicted_ms, 4)} ms`, `error ${signed(r.error_pct)} %`)),
     },
   ];
 }

@@ -2,18 +2,20 @@
 
 // Rejects: how many proposals ended at which stage of the cascade, and why.
 
-VIEWS.push({ key: "rejects", title: "Rejects", make: makeRejects });
+VIEWS.push({
+  section: "Search", key: "rejects", title: "Rejects", make: makeRejects,
+  lacks: (run) => (run.totals.proposals ? null : missing("Nothing has been proposed yet.", `evolve resume ${run.name}`)),
+});
 
 function makeRejects() {
   const chart = new Chart("Where proposals ended", { height: 320, file: "rejects" });
   const examples = make("div", { class: "view" });
-  return { node: make("div", { class: "view" }, chart.node, examples), update: (run) => { drawRejects(chart, run); fill(examples, rejectExamples(run)); } };
+  return { node: viewNode([], chart.node, examples), update: (run) => { drawRejects(chart, run); fill(examples, rejectExamples(run)); } };
 }
 
 const rejectedStages = (run) => Object.entries(run.totals.rejected).sort((a, b) => b[1].count - a[1].count);
 
 function drawRejects(chart, run) {
-  if (!run.totals.proposals) return chart.draw({ empty: missing("Nothing has been proposed yet.", `evolve resume ${run.name}`) });
   const rows = [["scored", { count: run.totals.scored }], ...rejectedStages(run)];
   const share = (n) => (100 * n) / run.totals.proposals;
   chart.draw({
@@ -32,7 +34,7 @@ function drawRejects(chart, run) {
 
 function rejectExamples(run) {
   const stages = rejectedStages(run);
-  if (!stages.length) return run.totals.proposals ? [missing("Nothing was rejected.")] : [];
+  if (!stages.length) return missing("Nothing was rejected.");
   return stages.map(([stage, { count: n, examples }]) => card(
     `${stage}: ${counted(n, "proposal")}`,
     table(`Examples of ${stage}`, [

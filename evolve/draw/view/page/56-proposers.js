@@ -2,7 +2,7 @@
 
 // Proposers: who proposed how much and when, what was kept of it, and what that cost.
 
-VIEWS.push({ key: "proposers", title: "Proposers", make: makeProposers });
+VIEWS.push({ section: "Search", key: "proposers", title: "Proposers", make: makeProposers, lacks: (run) => (run.size ? null : nothingScored(run)) });
 
 const WINDOWS = 40;
 const FEWEST_A_WINDOW = 10;
@@ -10,18 +10,18 @@ const FEWEST_A_WINDOW = 10;
 function makeProposers() {
   const proposed = new Chart("Shares of the proposals over time", { height: 400, file: "proposers" });
   const kept = new Chart("Programs kept over time", { height: 340, file: "kept" });
-  const totals = make("section", { class: "card" });
+  const totals = make("div");
   const partly = make("p", { class: "note" });
   const note = make("p", { class: "note" }, "The bandit prefers operators whose programs are kept more often. A kept program took a place on an island when it was assessed; better ones may have displaced it since. A proposal of two operators counts half for each in the charts, and once for each in the table.");
   return {
-    node: make("div", { class: "view" }, proposed.node, note, partly, kept.node, totals),
+    node: viewNode([], proposed.node, note, partly, kept.node, card("Totals", totals)),
     update(run) {
       const windows = proposalWindows(run);
-      drawShare(proposed, run, windows);
+      drawShare(proposed, windows);
       drawKept(kept, run, windows);
       partly.textContent = run.thinned ? `These figures count ${count(run.thinned.kept)} of ${count(run.thinned.of)} candidates: ${run.thinned.rule}.` : "";
       partly.hidden = !run.thinned;
-      fill(totals, make("h3", {}, "Totals"), run.size ? proposerTable(run) : nothingScored(run));
+      fill(totals, proposerTable(run));
     },
   };
 }
@@ -78,8 +78,7 @@ function proposalWindows(run) {
 
 const windowColour = (k, label) => (label === "others" ? colour("strong-line") : palette()[k % palette().length]);
 
-function drawShare(chart, run, { size, ends, labels, proposals }) {
-  if (!run.size) return chart.draw({ empty: nothingScored(run) });
+function drawShare(chart, { size, ends, labels, proposals }) {
   const totals = ends.map((_, w) => labels.reduce((sum, name) => sum + proposals[name][w], 0));
   const share = (name) => proposals[name].map((n, w) => (totals[w] ? (100 * n) / totals[w] : 0));
   const traces = labels.map((name, k) => ({
@@ -96,7 +95,6 @@ function drawShare(chart, run, { size, ends, labels, proposals }) {
 }
 
 function drawKept(chart, run, { ends, labels, kept, size }) {
-  if (!run.size) return chart.draw({ empty: nothingScored(run) });
   const traces = labels.map((name, k) => ({
     type: "bar", name: shortName(name), x: ends, y: kept[name], marker: { color: windowColour(k, name) }, hovertemplate: `${hoverName(name)}: %{y:.1f} kept<extra></extra>`,
   }));

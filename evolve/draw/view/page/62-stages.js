@@ -2,7 +2,7 @@
 
 // Stages and residuals: where a program is wrong, by stage of the load and by any fact of a run.
 
-VIEWS.push({ key: "residuals", title: "Stages & residuals", make: makeResiduals });
+VIEWS.push({ section: "Compare", key: "residuals", title: "Stages & residuals", make: makeResiduals, lacks: noProgram });
 
 function makeResiduals() {
   const stages = new Chart("Errors by stage of the load", { height: 480, file: "stages" });
@@ -11,9 +11,8 @@ function makeResiduals() {
   const latency = choice("latency", LATENCIES, draw);
   const field = choice("residuals against", {}, draw);
   const runs = choice("runs", { clean: "clean", all: "all, overloaded ones too" }, draw);
-  const node = make("div", { class: "view" }, make("div", { class: "controls" }, latency.node, field.node, runs.node), residuals.node, stages.node);
   return {
-    node,
+    node: viewNode([latency, field, runs], residuals.node, stages.node),
     update(run) {
       const names = [...new Set(run.experiments.flatMap((e) => Object.keys(e.fields)))];
       field.offer(Object.fromEntries(names.map((name) => [name, fieldTitle(name)])));
@@ -42,8 +41,6 @@ const SIGNED_SCALE = [[0, "#56b4e9"], [0.5, "#f3f4f5"], [1, "#f0941f"]];
 const predictionsOn = (run, runs) => predictionsOf(run, selectedAt()).filter((p) => runs === "all" || (run.experiment(p.experiment)?.quality ?? "clean") === "clean");
 
 function drawStages(chart, run, latency, runs) {
-  const nothing = noProgram(run);
-  if (nothing) return chart.draw({ empty: nothing });
   const { problem, command } = detailOf(run, state.id);
   const rows = predictionsOn(run, runs).filter((p) => p.stages?.some((s) => isNumber(s[`${latency}_pct`])));
   if (!rows.length) return chart.draw({ empty: missing(problem ? `Errors by stage need the program's details. ${problem}` : "No run has figures by stage.", command) });
@@ -57,11 +54,11 @@ function drawStages(chart, run, latency, runs) {
     traces: [{
       type: "heatmap", x: range(most), y: range(rows.length), z, zmin: -largest, zmax: largest, colorscale: SIGNED_SCALE, xgap: 2, ygap: 2, hoverongaps: false,
       text: z.map((line) => line.map((x) => (isNumber(x) ? signed(x) : ""))), texttemplate: "%{text}", textfont: { size: 11, color: "#10161c" }, hoverinfo: "text",
-      hovertext: rows.map((r) => range(most).map((k) => [r.experiment, name(r, k), `error ${signed(error(r, k))} %`].map(plain).join("<br>"))), showscale: !NARROW.matches, colorbar: colourBar(`${LATENCIES[latency]} error (%)`),
+      hovertext: rows.map((r) => range(most).map((k) => said(r.experiment, name(r, k), `error ${signed(error(r, k))} %`))), showscale: !NARROW.matches, colorbar: colourBar(`${LATENCIES[latency]} error (%)`),
     }],
     layout: {
-      xaxis: axis("stage of the load", { tickvals: range(most), ticktext: range(most).map((k) => String(k + 1)), showgrid: false, zeroline: false }),
-      yaxis: axis("", { tickvals: range(rows.length), ticktext: rows.map((r) => shortName(r.experiment, wide)), showgrid: false, zeroline: false, autorange: "reversed" }), uirevision: `${state.id}`,
+      xaxis: cellAxis("stage of the load", range(most).map((k) => String(k + 1))),
+      yaxis: cellAxis("", rows.map((r) => shortName(r.experiment, wide)), { autorange: "reversed" }), uirevision: `${state.id}`,
     },
     height: Math.max(220, 90 + 24 * rows.length),
     summary: `Signed errors of the mean ${LATENCIES[latency]} in percent: predicted too low is negative, too high positive.`,
@@ -72,15 +69,13 @@ function drawStages(chart, run, latency, runs) {
 }
 
 function drawResiduals(chart, run, latency, field, runs) {
-  const nothing = noProgram(run);
-  if (nothing) return chart.draw({ empty: nothing });
   if (!field) return chart.draw({ empty: missing("This page lacks the run's experiments, so it cannot draw residuals.") });
   const rows = predictionsOn(run, runs).map((p) => ({ ...p, x: run.experiment(p.experiment)?.fields?.[field], y: p.figures[latency]?.error_pct }));
   const points = rows.filter((r) => isNumber(r.x) && isNumber(r.y));
   if (!points.length) return chart.draw({ empty: missing(run.isScored(selectedAt()) ? `No run has both ${fieldTitle(field)} and an error of ${LATENCIES[latency]}.` : "This program was rejected, so it has no errors.") });
   const traces = byUse(points).map(({ name, rows: own, marker }) => ({
     type: "scatter", mode: "markers", name, x: own.map((r) => r.x), y: own.map((r) => r.y), marker,
-    hoverinfo: "text", text: own.map((r) => [r.experiment, `${fieldTitle(field)}: ${number(r.x, 4)}`, `error ${signed(r.y)} %`].map(plain).join("<br>")),
+    hoverinfo: "text", text: own.map((r) => said(r.experiment, `${fieldTitle(field)}: ${number(r.x, 4)}`, `error ${signed(r.y)} %`)),
   }));
   const worst = points.reduce((a, b) => (Math.abs(b.y) > Math.abs(a.y) ? b : a));
   const slope = correlation(points);

@@ -2,16 +2,19 @@
 
 // Ledger: what the language models were asked, what it cost, and what became of the answers.
 
-VIEWS.push({ key: "ledger", title: "Language models", make: makeLedger });
+VIEWS.push({
+  section: "Search", key: "ledger", title: "Language models", make: makeLedger, shown: () => state.runs.some((run) => run.ledger),
+  lacks: (run) => (run.ledger ? null : missing("No language model proposed in this run.")),
+});
 
 function makeLedger() {
   const chart = new Chart("Cost so far", { height: 320, file: "cost" });
   const body = make("div", { class: "view" });
   return {
-    node: make("div", { class: "view" }, body, chart.node),
+    node: viewNode([], body, chart.node),
     update(run) {
-      chart.node.hidden = !run.ledger?.rows?.length;
-      fill(body, run.ledger ? ledgerParts(run.ledger) : missing("No language model proposed in this run. Give it one to see the ledger of its calls.", "evolve run --proposer mixed --llm PROVIDER/MODEL"));
+      chart.node.hidden = !run.ledger.rows.length;
+      fill(body, ledgerParts(run.ledger));
       if (!chart.node.hidden) drawCost(chart, run.ledger.rows);
     },
   };

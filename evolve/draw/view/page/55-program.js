@@ -2,30 +2,26 @@
 
 // Program: its text, its constants, and what its terms contribute to a step.
 
-VIEWS.push({ key: "program", title: "Program", make: makeProgram });
+VIEWS.push({ section: "Search", key: "program", title: "Program", make: makeProgram, lacks: noProgram });
 
 function makeProgram() {
   const shares = new Chart("Time of a decode step by term", { height: 420, file: "shares" });
   const deployment = choice("deployment", {}, () => draw());
   const unit = choice("as", { us: "microseconds", share: "percent of the step" }, () => draw());
-  const text = make("section", { class: "card" });
-  const constants = make("section", { class: "card" });
-  const head = make("div", { class: "card" });
-  const node = make("div", { class: "view" }, head, text, constants, make("div", { class: "controls" }, deployment.node, unit.node), shares.node);
+  const controls = controlRow([deployment, unit]);
+  const [head, text, constants] = [make("section", { class: "card" }), make("div"), make("div")];
+  const node = viewNode([], head, card("Text", text), card("Constants", constants), controls, shares.node);
   const draw = () => drawShares(shares, shownRun(), Number(deployment.value || 0), unit.value);
   const select = (run) => {
-    const nothing = noProgram(run);
-    [...node.children].forEach((child) => { child.hidden = Boolean(nothing) && child !== head; });
-    if (nothing) return fill(head, nothing);
     const { detail, problem, command } = detailOf(run, state.id);
     fill(head, programHead(run, detail, problem, command));
-    fill(text, make("h3", {}, "Text"), programText(detail?.text ?? run.candidates.text[selectedAt()] ?? "(The text is not in this page.)", `Text of program ${state.id}`));
-    fill(constants, make("h3", {}, "Constants"), constantsTable(run, detail));
+    fill(text, programText(detail?.text ?? run.candidates.text[selectedAt()] ?? "(The text is not in this page.)", `Text of program ${state.id}`));
+    fill(constants, constantsTable(run, detail));
     deployment.offer(Object.fromEntries((detail?.shares ?? []).map((s, k) => [k, s.deployment])));
-    deployment.node.parentElement.hidden = !detail?.shares?.length;
+    controls.hidden = !detail?.shares?.length;
     draw();
   };
-  return { node, update: () => {}, select };
+  return { node, select };
 }
 
 function programHead(run, detail, problem, command) {
@@ -75,7 +71,7 @@ function drawShares(chart, run, k, unit) {
   const scaled = (row) => (unit === "share" ? row.map((x, j) => (totals[j] ? (100 * x) / totals[j] : 0)) : row);
   const suffix = unit === "share" ? "%" : "µs";
   const traces = order.map((t, n) => ({
-    type: "scatter", mode: "lines", stackgroup: "terms", name: shortName(shares.terms[t], NARROW.matches ? 34 : 60), x: shares.batch, y: scaled(shares.us[t]), line: { width: 1, color: palette()[n % palette().length] },
+    type: "scatter", mode: "lines", stackgroup: "terms", name: wrapped(shares.terms[t], NARROW.matches ? 40 : 64), x: shares.batch, y: scaled(shares.us[t]), line: { width: 1, color: palette()[n % palette().length] },
     fillpattern: n >= palette().length ? { shape: ["/", "\\", ".", "x"][Math.floor(n / palette().length - 1) % 4], solidity: 0.25 } : undefined,
     hovertemplate: `${hoverName(shares.terms[t], 60)}<br>batch %{x}: %{y:.3~s} ${suffix}<extra></extra>`, hoveron: "points",
   }));
@@ -86,7 +82,7 @@ function drawShares(chart, run, k, unit) {
       xaxis: axis("requests in the batch", { type: "log", tickvals: shares.batch, ticktext: shares.batch.map(String) }), yaxis: axis(unit === "share" ? "share of the step (%)" : "step time (µs)", { rangemode: "tozero" }),
       showlegend: true, legend: { orientation: "h", y: -0.22, yanchor: "top", x: 0, font: { size: 11 }, traceorder: "normal" }, uirevision: unit,
     },
-    height: (NARROW.matches ? 330 : 400) + 20 * Math.ceil(traces.length / (NARROW.matches ? 1 : 2)),
+    height: 400 + 16 * order.reduce((sum, t) => sum + Math.ceil(shares.terms[t].length / (NARROW.matches ? 30 : 56)), 0),
     summary: `${detail.shares_note ? `${detail.shares_note[0].toUpperCase()}${detail.shares_note.slice(1)}. ` : ""}At a batch of ${shares.batch.at(-1)} a step takes ${number(totals.at(-1))} µs, and the largest term is ${shares.terms[last]} (${number((100 * shares.us[last].at(-1)) / totals.at(-1), 2)} %).`,
     table: () => table(`Step time by term, in ${unit === "share" ? "percent of the step" : "microseconds"}`, [
       { head: "term", long: true, cell: (t) => shares.terms[t] }, ...shares.batch.map((b, j) => ({ head: `batch ${b} (${suffix})`, number: true, cell: (t) => number(scaled(shares.us[t])[j]) })),

@@ -2,7 +2,10 @@
 
 // Validation: held-out errors by kind of fold, by fold and by run, beside the baselines.
 
-VIEWS.push({ key: "validation", title: "Validation", make: makeValidation });
+VIEWS.push({
+  section: "Compare", key: "validation", title: "Validation", make: makeValidation,
+  lacks: (run) => (run.validation?.kinds?.length ? null : missing("This run has no held-out errors yet. Repeat the search without the runs of each fold.", `evolve validate ${run.name}`)),
+});
 
 function makeValidation() {
   const means = new Chart("Held-out errors by kind of fold", { height: 360, file: "validation" });
@@ -10,15 +13,10 @@ function makeValidation() {
   const draw = () => drawValidation(shownRun(), { means, runs, kinds, folds, kind: Number(kind.value || 0), latency: latency.value });
   const kind = choice("folds", {}, draw);
   const latency = choice("latency", LATENCIES, draw);
-  const [kinds, coverage, folds, empty] = [make("section", { class: "card" }), make("section", { class: "card" }), make("section", { class: "card" }), make("div")];
-  const body = make("div", { class: "view" }, means.node, kinds, coverage, make("div", { class: "controls" }, kind.node, latency.node), runs.node, folds);
+  const [kinds, coverage, folds] = range(3).map(() => make("section", { class: "card" }));
   return {
-    node: make("div", { class: "view" }, empty, body),
+    node: viewNode([], means.node, kinds, coverage, controlRow([kind, latency]), runs.node, folds),
     update(run) {
-      const none = !run.validation?.kinds?.length;
-      body.hidden = none;
-      fill(empty, none ? missing("This run has no held-out errors yet. Repeat the search without the runs of each fold.", `evolve validate ${run.name}`) : null);
-      if (none) return;
       kind.offer(Object.fromEntries(run.validation.kinds.map((k, n) => [n, `without each of: ${kindTitle(k)}`])));
       coverage.hidden = !run.validation.coverage?.length;
       fill(coverage, make("h3", {}, "Coverage of the intervals on held-out runs"), coverageTable(run.validation.coverage ?? []));
@@ -82,7 +80,7 @@ function drawHeldOut(chart, kind, latency) {
   const wide = NARROW.matches ? 22 : 44;
   const trace = (name, value, k, symbol) => ({
     type: "scatter", mode: "markers", name: plain(name), y: range(rows.length), x: rows.map((r) => value(r) ?? null), marker: { symbol, size: k ? 8 : 11, color: palette()[k % palette().length], line: { width: 1.5, color: k ? palette()[k % palette().length] : colour("card") } },
-    hoverinfo: "text", text: rows.map((r) => [`${name}: ${signed(value(r))} %`, r.experiment, `fold ${r.fold}`].map(plain).join("<br>")),
+    hoverinfo: "text", text: rows.map((r) => said(`${name}: ${signed(value(r))} %`, r.experiment, `fold ${r.fold}`)),
   });
   const symbols = ["x-thin", "diamond-open", "square-open", "triangle-up-open", "cross-thin", "circle-open", "star-open"];
   const ours = rows.map((r) => Math.abs(r[latency])).filter(isNumber);
