@@ -77,7 +77,7 @@ def test_the_fewest_are_those_of_single_predictions(tmp_path: Path, capsys: Caps
 
 def needed(capsys: Capsys, *args: object, status: int = 0) -> list[str]:
     """The lines of the table of what the load needs, and what follows it."""
-    lines = printed(capsys, "predict", "champion", *args, "-v", status=status).splitlines()
+    lines = printed(capsys, "predict", "champion", *args, "-v", "--explain", status=status).splitlines()
     [head] = [i for i, line in enumerate(lines) if re.match(r"Deployments for \S+ requests/s$", line)]
     return lines[head + 3 :]
 
