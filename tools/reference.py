@@ -26,9 +26,9 @@ from evolve.inspect.ablation_view import AblationRow
 from evolve.inspect.show import CONSTANTS
 from evolve.output.columns import Columns, columns
 from evolve.output.terms import TERMS
+from evolve.plan.plan_result import ROWS
 from evolve.plan.prediction_rows import PREDICTIONS, STAGES
 from evolve.plan.sensitivity_result import SENSITIVITY
-from evolve.plan.plan_result import ROWS
 from evolve.plan.sweep_rows import SWEEP
 from evolve.run import config as settings
 from evolve.search.llm.ledger import LedgerRow
