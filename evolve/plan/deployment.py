@@ -71,7 +71,9 @@ class Deployment:
     def replays(self, e: Experiment, seeds: Sequence[int]) -> list[Replay]:
         """Its replays under a load, one for each arrival seed. Raises InputError for a load that is impossible, also of
         a decode pool that requests which wait fill."""
-        loads = (load_of(e, seed) for seed in seeds_of(e.workload, seeds))
+        loads = [load_of(e, seed) for seed in seeds_of(e.workload, seeds)]
+        if not all(len(load.requests) for load in loads):
+            raise InputError(f"{e.id}: so small a load has no request under some arrival seeds: lengthen the stages")
         return replay_all(loads, self.bound, self.steps)
 
     def figures(self, question: Question, e: Experiment) -> SweepFigures:

@@ -184,12 +184,15 @@ class Plan:
 
     @property
     def probe(self) -> str | None:
-        """The command that chooses runs of about an hour of a GPU to test the first row with; None without one that
-        options can describe."""
+        """The command that chooses runs of about an hour of a GPU to test the first row with; None without intervals,
+        and of a model or GPU that is not known by name."""
         best = self.best
-        if best is None or best.deployment.built.spec is None or best.deployment.built.pools or self.spec.model.given:
+        spec = best.deployment.built.spec if best else None
+        if best is None or spec is None or spec.pools or spec.model.given or not self.intervals:
             return None
-        engine = best.deployment.built.spec.engine.to_entry()
+        if not isinstance(spec.gpu.to_entry(), str):
+            return None
+        engine = spec.engine.to_entry()
         tp = engine.pop("tensor_parallel", 1)
         runs = max(1, GPU_MINUTES // (RUN_MINUTES * best.setting.gpus))
         own = {name: value for name, value in engine.items() if value != getattr(STANDARD, name)}

@@ -196,16 +196,25 @@ def test_vllm_is_started_with_what_was_predicted(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [f"{MODEL} --tp 1", "--model mixtral-8x7b --hardware H200 --seeds 1 --weights fp8 --tp 2 --ep on"]
+    "options",
+    [
+        f"{MODEL} --tp 1",
+        pytest.param(
+            "--model mixtral-8x7b --hardware H200 --seeds 1 --weights fp8 --tp 2 --ep on", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_the_test_that_is_printed_runs(options: str, capsys: Capsys) -> None:
-    found = planned(capsys, f"{options} {LOAD}")
+    found = as_json(capsys, "plan", "champion", *f"{options} {LOAD}".split())
     command = shlex.split(found["probe"])
-    assert command[:3] == ["evolve", "probe", "floor"]
-    runs = as_json(capsys, *command[1:])["chosen"]
-    # at most three runs of about four minutes in an hour of GPUs
-    assert 1 <= len(runs) <= 3
-    assert f"Test: {found['probe']}" in printed(capsys, "plan", "floor", *f"{options} {LOAD}".split())
+    assert command[:3] == ["evolve", "probe", "champion"]
+    assert 1 <= len(as_json(capsys, *command[1:])["runs"]) <= 3  # about four minutes each, of an hour of GPUs
+
+
+def test_without_intervals_there_is_no_test_to_narrow_them(capsys: Capsys) -> None:
+    options = f"{MODEL} --tp 1 {LOAD}"
+    assert planned(capsys, options)["probe"] is None
+    assert "Test:" not in printed(capsys, "plan", "floor", *options.split())
 
 
 def test_nothing_that_holds_is_status_1_with_reasons(capsys: Capsys) -> None:

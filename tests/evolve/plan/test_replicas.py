@@ -96,13 +96,15 @@ def test_the_fewest_are_those_of_single_predictions(steady: Options, tmp_path: P
         assert row[latency] == {q: expected[q] for q in ("mean", "p50", "p90", "p99")}
     tight = min(1.0 - singles[fewest]["predicted"][of][q] / most_ms for of, q, most_ms in LIMITS_MS)
     assert row["headroom_pct"] == pytest.approx(100.0 * tight)
-    said = f"need {fewest} H100s ({surer} to be 80 % sure, {surest} to be 95 % sure): {fewest} replicas of bf16, TP 1."
+    said = (
+        f"need {fewest} H100s ({surer} to be 80 % sure, {surest} to be 95 % sure): {fewest} replicas of 16-bit, TP 1."
+    )
     assert f"300 requests/s of llama-2-7b {said}" in flat(capsys, "plan", "champion", *steady, "--slo", SLO)
 
 
 def test_deployments_are_listed_by_their_gpus(steady: Options, capsys: Capsys) -> None:
     """Two GPUs as one deployment serve less than two apart would."""
-    rows = planned(capsys, *steady, "--slo", SLO, "--tp", "2,1", program="floor")["rows"]
+    rows = planned(capsys, *steady, "--slo", SLO, "--tp", "2,1")["rows"]
     assert [(row["rank"], row["tp"]) for row in rows] == [(1, 1), (2, 2)]
     assert all(row["gpus"] == row["tp"] * row["replicas"] for row in rows) and rows[0]["gpus"] < rows[1]["gpus"]
 
