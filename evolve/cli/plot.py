@@ -16,6 +16,7 @@ from evolve.cli.options import caps_options, experiments_in, ids_option, load, n
 from evolve.output.files import check_writable
 from evolve.output.printing import prose
 from evolve.output.terms import legend
+from evolve.plan.pictures import read_pictures
 from evolve.run.folder import is_run
 from evolve.run.program import Source
 from evolve.summary.searched import searched
@@ -23,6 +24,7 @@ from simulator.common.errors import InputError
 from simulator.serving.experiment import Experiment
 
 OF_RUNS, OF_PROGRAMS = ("front", "history", "grid"), ("fit", "curve", "terms")
+OF_PLANS = ("latency", "speed", "cost")
 FORMATS = ("svg", "png", "pdf")
 # By kind: the terms of a picture for its legend, and a further explanation.
 WORDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -41,13 +43,16 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
         "Intervals are those of `evolve predict`",
     ),
     "curve": ((), "Dots: the clients, or requests/s, of the experiments; crosses: what was measured"),
+    "latency": ((), "Latencies of the first deployment. Beyond the knee they depend on the length of the load"),
+    "speed": ((), "Numbers: the clients of the last point; crosses: shipped measurements with lengths within 10 %"),
+    "cost": ((), "The fewest replicas of each deployment that keep the limits"),
     "terms": ((), "The shares of the terms add up to the step time. Constants are as fitted"),
 }
 
 
 @click.command()
-@click.argument("names", metavar="RUN|PROGRAM...", nargs=-1, required=True)
-@click.option("--kind", type=click.Choice([*OF_RUNS, *OF_PROGRAMS]), required=True, help="What to draw.")
+@click.argument("names", metavar="RUN|PROGRAM|PLAN...", nargs=-1, required=True)
+@click.option("--kind", type=click.Choice([*OF_RUNS, *OF_PROGRAMS, *OF_PLANS]), required=True, help="What to draw.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -66,19 +71,21 @@ def plot(
     ids: tuple[str, ...],
     caps: dict[str, int],
 ) -> int:
-    """Draw a picture of a run or a program.
+    """Draw a picture of a run, a program or a plan.
 
-    front: mean error against complexity, coloured by leave-group-out error. history: the champion's errors during the
-    search, of one run or several. grid: the MAP-Elites grid. fit: predicted against observed E2E, TTFT and ITL. curve:
-    throughput against speed along the clients or the rate. terms: the time that each term adds to a decode step.
-    These three draw a PROGRAM, or the champion of a RUN. Needs the
-    extra `view`.
+    Of a RUN, front: mean error against complexity, coloured by leave-group-out error; history: the champion's errors
+    during the search, of one run or several; grid: the MAP-Elites grid. Of a PROGRAM, or the champion of a RUN, fit:
+    predicted against observed E2E, TTFT and ITL; curve: throughput against speed along the clients or the rate; terms:
+    the time that each term adds to a decode step. Of a PLAN, the file that `evolve plan --json` prints, latency:
+    limited latencies against the load; speed: throughput of a GPU against speed of a client; cost: against the load.
+    Needs the extra `view`.
 
     \b
     evolve plot runs/0001 --kind front
     evolve plot runs/0002/seed-* --kind history --out history.pdf
     evolve plot champion --kind fit --out fit.png
     evolve plot champion --kind curve --experiments closed.yaml --out curve.svg
+    evolve plot plan.json --kind latency
     evolve plot runs/0001:137 --kind terms --id llama-2-7b-tp1-general --out terms.svg
     """
     out = out or _free(names[0], kind)
@@ -86,13 +93,15 @@ def plot(
     if suffix not in FORMATS:
         raise InputError(f"--out {out}: is not a picture: name a file that ends in .svg, .png or .pdf")
     if len(names) > 1 and kind != "history":
-        raise InputError(f"--kind {kind} draws one run or program. Give --kind history for several runs.")
-    if kind in OF_RUNS and (experiments or ids):
+        raise InputError(f"--kind {kind} draws one run, program or plan. Give --kind history for several runs.")
+    if kind not in OF_PROGRAMS and (experiments or ids):
         raise InputError(f"--experiments and --id go with --kind fit, curve or terms: leave them out for {kind}")
     check_writable(out, "--out")
     pictures, style = map(_drawing, ("pictures", "style"))
     if kind in OF_RUNS:
         figure = pictures.of_runs(kind, [searched(Path(name)) for name in names])
+    elif kind in OF_PLANS:
+        figure = pictures.of_plan(kind, read_pictures(Path(names[0])))
     else:
         figure = pictures.of_program(kind, *_program(names[0], experiments, ids, caps))
     title = pictures.title(kind, names)
@@ -105,7 +114,9 @@ def plot(
 
 def _free(name: str, kind: str) -> Path:
     """A name in this folder that no file has: champion-curve.svg, champion-curve-2.svg and so on."""
-    stem = f"{re.sub('[^A-Za-z0-9.-]+', '-', Path(name).resolve().name.removesuffix('.py'))}-{kind}"
+    stem = (
+        f"{re.sub('[^A-Za-z0-9.-]+', '-', Path(name).resolve().name.removesuffix('.py').removesuffix('.json'))}-{kind}"
+    )
     every = (Path(f"{stem}{end}.svg") for end in chain([""], (f"-{n}" for n in count(2))))
     return next(path for path in every if not path.exists())
 

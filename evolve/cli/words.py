@@ -65,8 +65,8 @@ score PROGRAM --experiments=FILE --id=ANY... --evaluation=FILE... --scenarios=FI
     --max-constants=ANY --explain
 report RUN|PROGRAM --experiments=FILE --id=ANY... --only=ANY... --md --html=FILE --workers=ANY --cluster=ANY
     --json --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain
-plot ANY... --kind=front|history|grid|fit|curve|terms --out=FILE --experiments=FILE --id=ANY...
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+plot ANY... --kind=front|history|grid|fit|curve|terms|latency|speed|cost --out=FILE --experiments=FILE
+    --id=ANY... --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 view FILE... --port=ANY --export=FILE --json --quiet
 emit PROGRAM --host=blis-4|blis-5|blis-kernel --out=FILE --into=FILE --dry-run --coefficients
     --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY --deployment=ANY... --host-facts

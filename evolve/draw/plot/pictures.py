@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from evolve.draw.plot import curve, fit, front, grid, history, terms
+from evolve.draw.plot import curve, fit, front, grid, history, plan, terms
 from evolve.inspect.step_shares import step_shares
 from evolve.plan.curve import curves_of
+from evolve.plan.pictures import Pictures
 from evolve.plan.predict import predict
 from evolve.run.program import Source
 from evolve.summary.searched import Searched
@@ -35,6 +36,11 @@ def of_program(kind: str, source: Source, experiments: Sequence[Experiment]) -> 
     return terms.draw(source.name, step_shares(source.complete, experiments))
 
 
+def of_plan(kind: str, curves: Pictures) -> Figure:
+    """The picture `kind` of a plan."""
+    return {"latency": plan.draw_latency, "speed": plan.draw_speed, "cost": plan.draw_cost}[kind](curves)
+
+
 def title(kind: str, names: Sequence[str]) -> str:
     """The content of a picture, in one line."""
     seen = {
@@ -43,6 +49,9 @@ def title(kind: str, names: Sequence[str]) -> str:
         "grid": "the lowest mean error by operations and features",
         "fit": "predicted against observed E2E, TTFT and ITL",
         "curve": "throughput against speed along the load",
+        "latency": "limited latencies against the load, with the limits",
+        "speed": "throughput of a GPU against speed of a client",
+        "cost": "cost against the load, within the limits",
         "terms": "time of a decode step by term over its requests",
     }[kind]
     return f"{', '.join(names)}: {seen}"
