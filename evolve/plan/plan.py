@@ -241,6 +241,9 @@ def _cautions(replicas: Replicas, enough: int) -> Iterator[str]:
     if doubt > DOUBTED:
         yield f"{100 * doubt:.0f} % of a step's time is uncertain: its kernels were not timed at these shapes"
     yield from _near_the_knee(replicas, enough)
+    deployed = built.facts.deployed
+    if deployed and deployed.architecture.kv_bytes == 2 and "kv_cache_dtype" not in built.engine.given:
+        yield "assumed: a KV cache of 16 bits; with --engine kv_cache_dtype=fp8 it holds twice as many tokens"
     yield from f.warnings
 
 

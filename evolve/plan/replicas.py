@@ -12,8 +12,9 @@ from evolve.plan.by_stage import ByStage, StageRun, by_stage
 from evolve.plan.deployment import Deployment, Question
 from evolve.plan.slo import few_requests
 from evolve.plan.sweep_figures import figures_of
-from evolve.plan.sweep_result import IDLE, MOST_TIMES, SweepFigures
+from evolve.plan.sweep_result import IDLE, MOST_TIMES, WAITS, SweepFigures
 from evolve.plan.warnings import hurried, too_late
+from evolve.run.measurements import MOSTLY_WAITING
 from simulator.clock.replay import Replay
 from simulator.common.errors import InputError
 from simulator.serving.experiment import Experiment
@@ -93,6 +94,8 @@ class Replicas:
         f = figures_of(self.question.source.record, e, self._replays(count, e), self.question.limits)
         if late := too_late(f.prediction):  # a replica would have more to do
             return f"{e.id}: {late[0]}"
+        if self.load.closed and f.waiting_share > MOSTLY_WAITING:  # a queue that no limit on ITL sees
+            f = replace(f, fails=(*f.fails, WAITS))
         lines = (*hurried(e, self.deployment.built), *few_requests(self.question.limits, f.run))
         return replace(f, warnings=(*f.warnings, *lines))
 
