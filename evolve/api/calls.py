@@ -208,7 +208,7 @@ def deployments(
     >>> found[["tp", "replicas", "usd_per_hour"]]
        tp  replicas  usd_per_hour
     0   1         4          10.0
-    1   2         2          10.0
+    1   2         3          15.0
     """
     if not isinstance(load, Spec):
         raise InputError(f"load: {arguments.spelled(load)}: is no spec: give one, as evolve.Spec.of makes it")

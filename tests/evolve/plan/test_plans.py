@@ -279,29 +279,25 @@ def test_ranks_and_spread_experts_are_of_mixtures_alone(
 
 def test_without_degrees_all_that_fit_a_server_are_considered(capsys: Capsys) -> None:
     """Ten pairs of degrees of 1, 2, 4 and 8 are at most eight GPUs; nine of these may spread experts."""
-    options = f"--hardware H200 --seeds 1 {LOAD}"
+    options = "--hardware H200 --seeds 1 --rate 2 --prompt-len 300 --output-len 40"
     dense = planned(capsys, f"--model llama-3.1-8b {options}")
     assert dense["considered"] == 4 and {row["expert_parallel"] for row in dense["rows"]} == {1}
     mixed = planned(capsys, f"--model mixtral-8x7b {options}")
     assert mixed["considered"] == 19 and {row["data_parallel"] for row in mixed["rows"]} > {1, 2}
-    for word, spread in (("on", 10), ("off", 10)):
-        found = planned(capsys, f"--model mixtral-8x7b {options} --ep {word}")
-        assert found["considered"] == spread
-        for row in found["rows"]:
-            gpus = row["tp"] * row["data_parallel"]
-            assert row["expert_parallel"] == (gpus if word == "on" else 1)
+    found = planned(capsys, f"--model mixtral-8x7b {options} --ep on")
+    assert found["considered"] == len(found["rows"]) == 10
+    assert all(row["expert_parallel"] == row["tp"] * row["data_parallel"] for row in found["rows"])
 
 
 def test_the_answer_fits_one_screen(capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """19 deployments that hold are 15 rows; nothing is wider than the terminal but commands, which wrap."""
     monkeypatch.setenv("COLUMNS", "100")
     options = f"--model mixtral-8x7b --hardware H200 --seeds 1 {LOAD} --slo ttft_p99=1s,tpot_mean=50ms --price H200=3.5"
-    lines = printed(capsys, "plan", "champion", *options.split()).splitlines()
+    lines = printed(capsys, "plan", "floor", *options.split()).splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 100
     assert lines[0].startswith("30 requests/s of mixtral-8x7b need ")
     assert sum(line.startswith("H200 ") for line in lines) == SHOWN == 15
-    commands = [line for line in lines if line.startswith(("Deploy: vllm serve ", "Test: evolve probe champion "))]
-    assert len(commands) == 2
+    assert sum(line.startswith("Deploy: vllm serve mistralai/") for line in lines) == 1
 
 
 @pytest.mark.parametrize(
@@ -344,7 +340,7 @@ def test_a_plan_goes_to_tables(tmp_path: Path, capsys: Capsys) -> None:
     options = f"{MODEL} --tp 1,2 {LOAD} --slo ttft_p99=1s".split()
     found = as_json(capsys, "plan", "floor", *options)
     assert evolve("plan", "floor", *options, "--csv", tmp_path / "t.csv", "--latex", tmp_path / "t.tex") == 0
-    rows = list(csv.DictReader((tmp_path / "t.csv").open()))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
     for row, expected in zip(rows, found["rows"], strict=True):
         assert (int(row["tp"]), int(row["gpus"])) == (expected["tp"], expected["gpus"])
         assert float(row["ttft_p99_ms"]) == expected["ttft_ms"]["p99"]

@@ -36,14 +36,14 @@ def question(number: int) -> tuple[str, Spec, Space, tuple[str, ...], dict[str, 
     lengths: JsonObject = {"prompt_len": int(about(50, 1500)), "output_len": int(about(5, 100))}
     if rng.random() < 0.3:
         lengths["prompt_len"] = {"lognormal": {"mean": lengths["prompt_len"], "sd": about(50, 500), "max": 3000}}
-    rate = about(1, 120)
+    rate = about(5, 250)
     stages = [{"rate": rate, "duration_s": 20}]
     if rng.random() < 0.2:
         stages.append({"rate": 2 * rate, "duration_s": 10})
     workload: JsonObject = {"name": "w", "stages": stages, **lengths}
     closed = rng.random() < 0.3
     if closed:
-        users = int(about(2, 150))
+        users = int(about(5, 400))
         workload = {"name": "w", "concurrency": users, "requests": 8 * users, "warmup_requests": users, **lengths}
     vary: dict[str, list[Any]] = {"hardware": gpus}
     for chance, key, values in (

@@ -127,7 +127,7 @@ def test_conversations_that_are_not_done_have_no_count(tmp_path: Path, capsys: C
     short = plan(tmp_path / "short.yaml", (18.0, 30.0), (22.0, 30.0), **talk)
     one = plan(tmp_path / "one.yaml", (20.0, 30.0), **talk)
     [reason] = planned(capsys, "--experiments", short, status=1)["failing"]
-    assert reason.startswith("dense-chat, ") and "the rate is not reached" in reason
+    assert reason.startswith("dense-chat: ") and "the rate is not reached" in reason
     assert planned(capsys, "--experiments", one)["rows"][0]["replicas"]
 
 
@@ -206,8 +206,8 @@ def test_figures_that_are_limited_have_columns(tmp_path: Path, monkeypatch: pyte
         lines = printed(capsys, "plan", "champion", *args, *limits).splitlines()
         [heads] = [line for line in lines if line.startswith("deployment ")]
         assert ("  ITL p90" in heads) == ("  E2E p50" in heads) == ("room, %" in heads) == bool(limits)
-    cells = lines[lines.index(heads) + 2]
-    assert f" {row['itl_ms']['p90']:.3g} (" in cells and f" {row['e2e_ms']['p50']:,.0f} (" in cells
+    cells = lines[lines.index(heads) + 2].split()
+    assert f"{row['itl_ms']['p90']:.3g}" in cells and f"{row['e2e_ms']['p50']:,.0f}" in cells
 
 
 def test_one_replica_may_be_enough(tmp_path: Path, capsys: Capsys) -> None:
