@@ -162,42 +162,40 @@ def _completed(figures: SweepFigures) -> int:
     return (figures.run.completed or 0) if figures.run else 0
 
 
+class _Dearer(Exception):
+    """It takes more replicas than may be."""
+
+
 def fewest(replicas: Replicas, most: int | None = None) -> int | None:
-    """The fewest replicas with which everything holds; None if no number is enough, or none up to `most`.
+    """The fewest replicas with which everything holds; None if no number is enough, or if that is above `most`.
 
     Counts are halved from that of a moderate share as long as everything holds, or doubled until it does; then the
-    range between is halved, on the assumption that what holds does so with every larger count.
+    range between is halved, on the assumption that what holds does so with every larger count. `most` ends this early
+    and changes none of its counts: not every limit is monotone, as a long queue keeps batches and so the ITL small.
     """
+
+    def holds(count: int) -> bool:
+        if replicas.holds(count):
+            return True
+        if most is not None and count >= most:
+            raise _Dearer
+        return False
+
     load = replicas.load
-    if most is not None and replicas.most is not None:
-        most = min(most, replicas.most)
     shares = users_of(load) / FIRST_USERS if load.closed else (mean_rate(load) or 0.0) / FIRST_RPS
     many = max(ceil(shares), 1)
-    if most is not None:
-        if most < 1:
-            return None
-        many = max(many, most)
-    if replicas.most is not None:
-        many = min(many, replicas.most)
-    if not replicas.holds(many):
-        return None if most is not None or replicas.never(many) else _above(replicas, replicas.holds, many)
-    least = most or 1
-    while many > least:
-        few = max(many // 2, least)
-        if not replicas.holds(few):
-            return None if most is not None else _between(replicas.holds, few, many)
-        many = few
-    return _below(replicas.holds, many)
-
-
-def _below(holds: Callable[[int], bool], many: int) -> int:
-    """The smallest count with which something holds, if it does with `many`: looked for downwards from there."""
-    step = 1
-    while many > 1:
-        few = max(many - step, 1)
-        if not holds(few):
-            return _between(holds, few, many)
-        many, step = few, 2 * step
+    if most is not None and most < 1:
+        return None
+    try:
+        if not holds(many):
+            return None if replicas.never(many) else _above(replicas, holds, many)
+        while many > 1:
+            few = max(many // 2, 1)
+            if not holds(few):
+                return _between(holds, few, many)
+            many = few
+    except _Dearer:
+        return None
     return many
 
 

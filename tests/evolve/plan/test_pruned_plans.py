@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from simulator.serving.spec import Spec
 MODELS = "llama-2-7b", "llama-3.1-8b", "qwen3-14b", "codellama-34b", "mixtral-8x7b", "gpt-oss-20b"
 GPUS = "H100-SXM-80GB", "H200-SXM-141GB", "A100-SXM-80GB", "L40S-48GB", "B200-SXM-180GB"
 PROGRAMS = "floor", "kernels"  # both quick: one knows a step's measured kernels, one little of the GPU
-FEW, MANY = 8, 200  # questions
+MANY = range(200)  # questions
+FEW = 1, 7, 80, 101, 116, 123, 127, 150  # quick ones; the limits of 80 are not monotone in the number of replicas
 
 
 def question(number: int) -> tuple[str, Spec, Space, tuple[str, ...], dict[str, float], int]:
@@ -90,11 +92,11 @@ def first(found: Plan) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     "numbers",
     [
-        pytest.param(range(FEW), id="few"),
-        pytest.param(range(FEW, MANY), id="many", marks=pytest.mark.slow),
+        pytest.param(FEW, id="few"),
+        pytest.param(MANY, id="many", marks=pytest.mark.slow),
     ],
 )
-def test_pruned_plans_have_the_first_of_exhaustive_ones(numbers: range) -> None:
+def test_pruned_plans_have_the_first_of_exhaustive_ones(numbers: Sequence[int]) -> None:
     found = {number: answers(number) for number in numbers}
     differ = {
         number: (first(pruned), first(every))
@@ -104,4 +106,4 @@ def test_pruned_plans_have_the_first_of_exhaustive_ones(numbers: range) -> None:
     assert not differ
     # the questions are no formality: most have an answer, and several need more than one replica
     best = [every.best for _, every in found.values() if every.best]
-    assert len(best) > len(found) / 2 and sum(r.replicas > 1 for r in best) > len(best) / 4
+    assert len(best) > len(found) / 2 and sum(r.replicas > 1 for r in best) > len(best) / 8

@@ -87,7 +87,7 @@ def test_the_fewest_are_those_of_single_predictions(steady: Options, tmp_path: P
     queues = {n: e["components"]["waiting"] / e["predicted"]["e2e_ms"]["mean"] > 0.05 for n, e in singles.items()}
     holding = [n for n, e in singles.items() if keeps(e) and not queues[n]]
     fewest, surer, surest = (min(n for n in holding if keeps(singles[n], of)) for of in ("", "_80", "_95"))
-    assert 1 < fewest < surer < surest < 11
+    assert 1 < fewest < surer <= surest < 11
     [row] = result["rows"]
     assert (result["rate_rps"], result["considered"], result["others"]) == (LOAD, 1, 0)
     assert (row["replicas"], row["gpus"], row["gpus_80"], row["gpus_95"]) == (fewest, fewest, surer, surest)
