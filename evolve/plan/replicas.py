@@ -102,7 +102,8 @@ class Replicas:
     def _replays(self, count: int, e: Experiment) -> list[Replay]:
         """The replays of one replica's share, of which `holds` may have made the first."""
         made = self.first.pop(count, [])
-        return [*made, *self.deployment.replays(e, self.question.seeds[len(made) :])]
+        seeds = seeds_of(e.workload, self.question.seeds)
+        return [*made, *self.deployment.replays(e, seeds[len(made) :])]
 
     def holds(self, count: int) -> bool:
         """True if everything holds, averaged over arrival seeds. One seed may be enough to see that it does not: it
