@@ -13,17 +13,19 @@ from evolve.draw.view.document import document, run_json
 from evolve.draw.view.export import export
 from evolve.draw.view.followed import Followed
 from evolve.draw.view.html import Page, page
+from evolve.draw.view.plan import plan_json
 from evolve.draw.view.server import PORT, Shown, serve
 from evolve.output.progress import Line
 from evolve.output.terminal import command, say
 from evolve.run.folder import is_run
 from simulator.common.errors import InputError
+from simulator.common.json import JsonObject
 
 MOST = 16  # runs on one page
 
 
 @click.command()
-@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PLAN.json|RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -40,27 +42,30 @@ MOST = 16  # runs on one page
 @click.option("--json", "as_json", is_flag=True, help="Print the content of the page as JSON instead.")
 @click.option("--quiet", is_flag=True, help="No progress line.")
 def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: bool, quiet: bool) -> int:
-    """Follow runs in a browser, during the search and afterwards.
+    """Show a plan, or follow runs, in a browser.
 
-    RUN is a run's folder, or a folder of runs such as that of repeats. The page is served on this machine only, at the
+    PLAN.json is what `evolve plan ... --json` prints. RUN is a run's folder, or a folder of runs such as that of
+    repeats, during the search or afterwards. The page is served on this machine only, at the
     printed address, until Ctrl-C. Nothing is written. With --export the page is one file that needs no server and no
     network. Needs the extra `view`.
 
     \b
+    evolve view plan.json --export plan.html
     evolve view runs/0001
     evolve view runs/0001 runs/0002 --port 9000
     evolve view runs/0001 --export run.html
     """
     if (out is not None) + as_json + (port is not None) > 1:
         raise InputError("--port, --export and --json exclude each other. Give one of them.")
-    folders = run_folders(paths)
+    plan = _plan([path for path in paths if path.is_file()])
+    folders = run_folders([path for path in paths if not path.is_file()])
     if as_json:
-        print_json(document([run_json(Followed(folder)) for folder in folders], live=False))
+        print_json(document([run_json(Followed(folder)) for folder in folders], live=False, plan=plan))
         return 0
     parts = page()
     if out is not None:
-        return _export(folders, parts, out, quiet)
-    shown = Shown([Followed(folder) for folder in folders])
+        return _export(folders, plan, parts, out, quiet)
+    shown = Shown([Followed(folder) for folder in folders], plan)
     server = serve(port, parts, shown)
     say(f"{server.address} - Ctrl-C ends it")
     shown.warm()
@@ -73,14 +78,21 @@ def view(paths: tuple[Path, ...], port: int | None, out: Path | None, as_json: b
     return 0
 
 
-def _export(folders: Sequence[Path], parts: Page, out: Path, quiet: bool) -> int:
+def _export(folders: Sequence[Path], plan: JsonObject | None, parts: Page, out: Path, quiet: bool) -> int:
     line = Line(quiet)
     try:
-        size = export(folders, parts, out, lambda text: line.update(lambda: text))
+        size = export(folders, plan, parts, out, lambda text: line.update(lambda: text))
     finally:
         line.close()
     say(f"{out}: {size / 1e6:.1f} MB")
     return 0
+
+
+def _plan(files: Sequence[Path]) -> JsonObject | None:
+    """The plan in the only one of these files; None without files."""
+    if len(files) > 1:
+        raise InputError(f"{len(files)} plans are too many for one page: name one")
+    return plan_json(files[0]) if files else None
 
 
 def run_folders(paths: Sequence[Path]) -> list[Path]:
@@ -97,8 +109,8 @@ def _folders(path: Path) -> list[Path]:
     inside = sorted((file.parent for file in path.glob("*/run.json")), key=_natural) if path.is_dir() else []
     if not inside:
         raise InputError(
-            f"{path}: is not a run, nor a folder of runs: `{command('list')}` names the runs; programs are on the page"
-            " of their run"
+            f"{path}: is not a plan, a run or a folder of runs: `{command('list')}` names the runs; programs are on the"
+            " page of their run"
         )
     return inside
 

@@ -18,6 +18,7 @@ from evolve.plan.deployment import Deployment
 from evolve.plan.replicas import Replicas, users_of
 from simulator.common.documents import parse_json, read_bytes
 from simulator.common.errors import InputError, unreadable
+from simulator.common.json import JsonObject
 from simulator.common.records import from_json, record_class
 from simulator.serving.bundled import SERVING, bundled_file
 from simulator.serving.experiment import Experiment
@@ -39,6 +40,7 @@ COMPARED, DEAREST = (
     4,
     3.0,
 )  # deployments of a picture, and the cost over that of the first from which on they are left out
+REMEDY = "write one with `evolve plan ... --json > plan.json`"
 ALIKE = 0.1  # difference of mean lengths, as a share, up to which a measured run is on a curve
 
 
@@ -213,11 +215,15 @@ def _holds(replicas: Replicas, count: float) -> bool:
 
 def read_pictures(path: Path) -> Pictures:
     """The curves in the JSON of `evolve plan`. Raises InputError for another file."""
-    remedy = "write one with `evolve plan ... --json > plan.json`"
+    return from_json(Pictures, read_plan(path)["pictures"], path, REMEDY)
+
+
+def read_plan(path: Path) -> JsonObject:
+    """The JSON of `evolve plan`, with pictures. Raises InputError for another file."""
     try:
-        raw = parse_json(read_bytes(path), str(path), remedy)
+        raw = parse_json(read_bytes(path), str(path), REMEDY)
     except OSError as error:
-        raise unreadable(path, error, remedy) from None
+        raise unreadable(path, error, REMEDY) from None
     if not isinstance(raw, dict) or not raw.get("pictures"):
-        raise InputError(f"{path}: has no plan with a deployment that holds: {remedy}")
-    return from_json(Pictures, raw["pictures"], path, remedy)
+        raise InputError(f"{path}: has no plan with a deployment that holds: {REMEDY}")
+    return raw

@@ -216,7 +216,7 @@ class Plan:
             "usd_per_gpu_hour": dict(self.prices),
             "considered": self.considered,
             "others": self.others,
-            "rows": [_row_json(row) for row in self.rows],
+            "rows": [_row_json(self, row) for row in self.rows],
             "serve": self.serve,
             "probe": self.probe,
             "by_stage": [need.to_json(best.setting.gpus) for need in stages.needs] if stages and best else [],
@@ -230,8 +230,8 @@ class Plan:
         }
 
 
-def _row_json(row: PlanRow) -> JsonObject:
-    values: JsonObject = {c.name: getattr(row, c.name) for c in columns(PlanRow)}
+def _row_json(plan: Plan, row: PlanRow) -> JsonObject:
+    values: JsonObject = {"deployment": name_of(plan, row)} | {c.name: getattr(row, c.name) for c in columns(PlanRow)}
     run = row.figures.run
     values |= {name: asdict(getattr(run, name)) if run else None for name in LATENCIES}
     values["intervals_ms"] = {

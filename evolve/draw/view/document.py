@@ -1,4 +1,4 @@
-"""The document that the page shows: runs as JSON values. docs/search.md describes it."""
+"""The document that the page shows: a plan and runs as JSON values. docs/search.md describes it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TOTALS = ("requests", "tokens_in", "tokens_out", "usd", "possibly_usd")
 _CALL = ("call", "attempt", "model", *_TOTALS[1:], "seconds", "outcome", "verdict")
 
 
-def document(runs: Sequence[JsonObject], live: bool) -> JsonObject:
+def document(runs: Sequence[JsonObject], live: bool, plan: JsonObject | None = None) -> JsonObject:
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"format": FORMAT, "engine": __version__, "live": live, "made": made, "runs": list(runs)}
+    return {"format": FORMAT, "engine": __version__, "live": live, "made": made, "plan": plan, "runs": list(runs)}
 
 
 def run_json(followed: Followed, after: int = 0) -> JsonObject:

@@ -1,4 +1,4 @@
-"""A run's page as one file: the document with the details of its best programs, thinned until it fits."""
+"""A page as one file: the document with the details of each run's best programs, thinned until it fits."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ MOST_DETAILS = 40  # details in an export, of programs on the fronts; each takes
 HEAD = 4096  # bytes of an export that contain its mark
 
 
-def export(folders: Sequence[Path], page: Page, path: Path, show: Callable[[str], None]) -> int:
-    """Write the page of the runs in these folders to a file; returns its size in bytes. `show` displays how far it is.
+def export(
+    folders: Sequence[Path], plan: JsonObject | None, page: Page, path: Path, show: Callable[[str], None]
+) -> int:
+    """Write the page of a plan and the runs in these folders to a file; returns its size in bytes.
 
-    Raises InputError if the file cannot be written or holds something other than an earlier export, or if a folder has
-    no run.
+    `show` displays how far it is. Raises InputError if the file cannot be written or holds something other than an
+    earlier export, or if a folder has no run.
     """
     _check(path)  # before the runs are read, which may take a while
     runs = [Followed(folder) for folder in folders]
-    most = MOST_DETAILS // len(runs)
-    details = [details_of(followed, most, show) for followed in runs]
+    details = [details_of(followed, MOST_DETAILS // len(runs), show) for followed in runs]
     show("packing ...")
-    text = page.export(fitting(runs, details, MOST_BYTES - len(page.export(b"").encode())))
+    text = page.export(fitting(runs, details, plan, MOST_BYTES - len(page.export(b"").encode())))
     write(text, str(path), "--export")
     return len(text.encode())
 
@@ -47,15 +48,15 @@ def _check(path: Path) -> None:
         raise InputError(f"cannot write {path}: it is no export of evolve view. Choose another --export, or remove it.")
 
 
-def fitting(runs: Sequence[Followed], details: Sequence[JsonObject], most: int) -> bytes:
-    """The packed document of these runs, thinned until it takes at most `most` characters, or as far as is possible."""
+def fitting(runs: Sequence[Followed], details: Sequence[JsonObject], plan: JsonObject | None, most: int) -> bytes:
+    """The packed document, its runs thinned until it takes at most `most` characters, or as far as is possible."""
     whole = [run_json(followed) | {"details": of_run} for followed, of_run in zip(runs, details, strict=True)]
     versions = [
         thinned(run, marked(followed.story, followed.champion)) for run, followed in zip(whole, runs, strict=True)
     ]
     data = b""
-    for of_runs in zip(*versions, strict=True):
-        data = pack(document(of_runs, live=False))
+    for of_runs in zip(*versions, strict=True) if versions else [()]:
+        data = pack(document(of_runs, live=False, plan=plan))
         if packed_size(data) <= most:
             break
     return data

@@ -1,4 +1,4 @@
-"""The page of runs on a local address: read-only, for this machine only, up to date during a search."""
+"""The page of a plan and runs on a local address: read-only, for this machine only, up to date during a search."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Worker:
 
 
 class Shown:
-    """The runs that a server shows, as JSON. Requests may come from several threads."""
+    """The plan and the runs that a server shows, as JSON. Requests may come from several threads."""
 
-    def __init__(self, runs: Sequence[Followed]) -> None:
-        self._runs, self._lock = list(runs), threading.RLock()
-        self._packed: tuple[list[Hashable], bytes] = ([], b"")
+    def __init__(self, runs: Sequence[Followed], plan: JsonObject | None = None) -> None:
+        self._runs, self._plan, self._lock = list(runs), plan, threading.RLock()
+        self._packed: tuple[list[Hashable] | None, bytes] = (None, b"")
         self._details: OrderedDict[tuple[int, int, bool], Future[JsonObject]] = OrderedDict()
         self._makers = [(run.run, Details(run.run, run.data)) for run in runs]
         self._worker = Worker()  # one detail at a time: the search needs the cores more
@@ -77,7 +77,7 @@ class Shown:
             self._refresh()
             versions = [run.version for run in self._runs]
             if self._packed[0] != versions:
-                text = _dumped(document([_live(run) for run in self._runs], live=True))
+                text = _dumped(document([_live(run) for run in self._runs], live=True, plan=self._plan))
                 self._packed = versions, gzip.compress(text, LEVEL, mtime=0)
             return self._packed[1]
 

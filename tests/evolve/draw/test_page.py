@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 import random
 import threading
@@ -55,6 +54,39 @@ kinds:
     mean_abs_error_pct: *errors
     rows: [{experiment: dense-chat, e2e: -3.0, ttft: 8.0, itl: null, baselines: {blackbox: {e2e: 5.0, ttft: null, itl: null}}}]
   - {name: models-a, champion: null, mean_abs_error_pct: *errors, rows: []}
+""")
+PLAN = yaml.safe_load("""
+rows:
+- &first
+  {deployment: H100 TP 2, replicas: 2, gpus: 4, gpus_80: 6, gpus_95: null, usd_per_hour: 10.0, usd_per_million_output_tokens: 0.5,
+   headroom_pct: 37.5, e2e_ms: {mean: 900.0}, ttft_ms: {p99: 300.0}, itl_ms: {mean: 25.0},
+   intervals_ms: {ttft_p99: {"80": [200.0, 800.0], calibrated: false}, itl: {"80": [20.0, 30.0], calibrated: true}}}
+- {<<: *first, deployment: H100 TP 4, gpus: 8, gpus_80: 8, gpus_95: 8, usd_per_hour: 20.0, usd_per_million_output_tokens: 1.0,
+   headroom_pct: 50.0, ttft_ms: {p99: 200.0}, itl_ms: {mean: 20.0}, intervals_ms: {}}
+cautions: [near the knee]
+warnings: [near the knee, fitted on few runs]
+serve: vllm serve a/model --tensor-parallel-size 2
+probe: evolve probe champion --model a-model --hardware H100 --tp 2 --budget-runs 3
+pictures:
+  title: 20 requests/s need 4 H100s.
+  unit: requests/s
+  asked: 20.0
+  replicas: 2
+  deployment: H100 TP 2
+  limits: {ttft_p99: 500.0, itl_mean: 40.0}
+  latency:
+  - {load: 5.0, ms: {ttft_p99: 100.0, itl_mean: 20.0}, low_ms: {}, high_ms: {}}
+  - {load: 20.0, ms: {ttft_p99: 300.0, itl_mean: 25.0}, low_ms: {ttft_p99: 200.0}, high_ms: {ttft_p99: 800.0}}
+  - {load: 30.0, ms: {ttft_p99: null, itl_mean: 30.0}, low_ms: {}, high_ms: {}}
+  speed:
+  - deployment: H100 TP 2
+    predicted:
+    - {level: 1.0, client_tokens_per_s: 90.0, gpu_tokens_per_s: 45.0}
+    - {level: 16.0, client_tokens_per_s: 60.0, gpu_tokens_per_s: 480.0}
+    measured: [{level: 1.0, client_tokens_per_s: 80.0, gpu_tokens_per_s: 40.0}]
+  loads: [10.0, 20.0]
+  costs: dollars per hour
+  cost: [{deployment: H100 TP 2, cost: [5.0, 10.0]}, {deployment: H100 TP 4, cost: [10.0, 20.0]}]
 """)
 HOSTILE = "<img src=x onerror=\"ran=1\"></script><script>ran=1</script><b>%{y}</b><a href='javascript:ran=1'>%"
 
@@ -295,7 +327,7 @@ def test_text_of_a_run_is_never_markup(tabs: Callable[..., Tab], tiny_json: Any,
 
 
 def hostile(value: dict[str, Any]) -> dict[str, Any]:
-    """The document with HOSTILE behind every text that a run, its data or its models can choose."""
+    """The document with HOSTILE behind every text that a run, its data or its models can choose, or a plan's file."""
     told = copy.deepcopy(value)
     (run,) = told["runs"]
     columns = run["candidates"]
@@ -313,8 +345,7 @@ def hostile(value: dict[str, Any]) -> dict[str, Any]:
             return [spoilt(item) for item in x]
         return x + HOSTILE if isinstance(x, str) else x
 
-    told["runs"] = [spoilt(run)]
-    return told
+    return told | {"runs": [spoilt(run)], "plan": spoilt(PLAN)}
 
 
 # Columns of candidates that may have no values.
@@ -457,23 +488,57 @@ def test_program_text_is_never_cut(tabs: Callable[..., Tab], tiny_json: Any, wri
     assert line in shown  # its spaces too: what is copied is the program
 
 
-def test_a_plan_comes_first_and_needs_no_run(tabs: Callable[..., Tab], tiny_json: Any, tmp_path: Path) -> None:
-    """The page of a plan is one view of its own, here the shortest possible one."""
-    plan = (
-        'VIEWS.push({ section: "Plan", key: "plan", title: "Plan", shown: () => Boolean(state.document.plan), '
-        'make: () => ({ node: viewNode([], make("p", {}, state.document.plan)) }) });\n'
-    )
-    parts = dataclasses.replace(page(), script=page().script.replace("\nstart();", f"\n{plan}start();"))
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_plan_comes_first_and_needs_no_run(
+    tabs: Callable[..., Tab], tiny_json: Any, written: Any, width: int
+) -> None:
     for runs, sections in (([], ["Plan"]), (tiny_json["runs"], ["Plan", "Compare", "Search"])):
-        file = tmp_path / f"{len(runs)}.html"
-        file.write_text(parts.export(pack(document(runs, live=False) | {"plan": "16 GPUs"})))
-        tab = tabs(file)
-        expect(tab.page.locator("#view-plan")).to_contain_text("16 GPUs")
+        tab = tabs(written(document(runs, False, PLAN)), width)
+        expect(tab.page.locator("#view-plan .answer")).to_have_text("20 requests/s need 4 H100s.")
         expect(tab.page.locator("aside")).to_be_hidden()
         assert tab.page.locator(".sections a").all_text_contents() == sections
-        assert tab.grave() == [] and not tab.problems
+        assert tab.overflow() <= 0 and tab.grave() == [] and not tab.problems
     tab.view("overview")
     expect(tab.page.locator("aside")).to_be_visible()
+
+
+def test_a_plan_has_its_figures_in_a_table_and_in_charts(tabs: Callable[..., Tab], written: Any) -> None:
+    tab = tabs(written(document([], False, PLAN)))
+    rows = tab.page.locator("#view-plan tbody tr").evaluate_all(
+        "all => all.map(r => [...r.cells].map(c => c.textContent))"
+    )
+    first = ["H100 TP 2", "2", "4", "10.00", "0.50", "300 (200–800)*", "25 (20–30)", "+38", "6", "–"]
+    assert rows == [first, ["H100 TP 4", "2", "8", "20.00", "1.00", "200", "20", "+50", "8", "8"]]
+    charts = tab.page.locator("#view-plan .plot").evaluate_all(
+        "all => all.map(p => p.data.map(t => [t.name ?? null, t.x, t.y]))"
+    )
+    loads = [5, 20, 30]
+    assert charts[0] == [
+        [None, [20], [200]],
+        ["80 % interval", [20], [800]],
+        ["predicted", loads, [100, 300, None]],
+        ["limit", [0, 30], [500, 500]],
+        ["asked load", [20, 20], [0, 1250]],
+    ]
+    assert charts[2] == [["H100 TP 2", [90, 60], [45, 480]], [None, [80], [40]], ["measured", [None], [None]]]
+    assert [name for name, _, _ in charts[3]] == ["H100 TP 2", "H100 TP 4", "asked load"]
+    summaries = tab.page.locator("#view-plan .pair .note").all_text_contents()
+    assert "At 30 requests/s it exceeds the limit." in summaries[0] and "all loads" in summaries[1]
+    assert tab.page.locator("#view-plan .warnings li").all_text_contents() == ["near the knee", "fitted on few runs"]
+
+
+def test_the_commands_of_a_plan_are_copied(tabs: Callable[..., Tab], written: Any) -> None:
+    tab = tabs(written(document([], False, PLAN)), after="#view=plan")
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for name, command in (("Deploy", PLAN["serve"]), ("Test", PLAN["probe"])):
+        copy = tab.page.locator(f"#view-plan [aria-label^='Copy: {name}']")
+        copy.click()
+        expect(copy).to_have_text("Copied")
+        assert tab.page.evaluate("navigator.clipboard.readText()") == command
+    tab.page.evaluate("() => { navigator.clipboard.writeText = null }")
+    tab.page.locator("#view-plan [aria-label^='Copy: Deploy']").click()
+    expect(tab.page.locator("#announcer")).to_have_text("Selected")
+    assert tab.page.evaluate("getSelection().toString().trim()") == PLAN["serve"]
 
 
 def test_a_live_page_appends_outcomes_keeps_the_selection_and_survives_its_server(

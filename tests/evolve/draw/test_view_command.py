@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -12,14 +13,24 @@ from pathlib import Path
 
 import pytest
 import tiny_world
-from commands import evolve, refused
+from commands import as_json, evolve, printed, refused
 from console import EVOLVE, TIMEOUT_S
 from seen import by_id, exported, seen
 
 from evolve.draw.view import export as exporting
 from evolve.draw.view import html
 from evolve.draw.view.html import page
+from evolve.draw.view.server import Shown
 from simulator.common.errors import InputError
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The JSON of a plan of a program that is quick and has no intervals."""
+    options = "--model llama-3.1-8b --hardware H100 --tp 1,2 --seeds 1 --rate 30 --prompt-len 100 --output-len 20"
+    text = printed(capsys, "plan", "floor", *options.split(), "--slo", "ttft_p99=500ms", "--json")
+    (tmp_path / "plan.json").write_text(text)
+    return tmp_path / "plan.json"
 
 
 def test_an_export_is_one_file_with_the_document_and_details(
@@ -80,16 +91,52 @@ def test_a_folder_of_runs_is_shown_as_its_runs(
 
 
 def test_what_is_no_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")
-    for path in (tmp_path, tmp_path / "file", tmp_path / "no"):
-        assert refused(capsys, "view", path).startswith(f"evolve: {path}: is not a run, nor a folder of runs")
+    for path in (tmp_path, tmp_path / "no"):
+        assert refused(capsys, "view", path).startswith(f"evolve: {path}: is not a plan, a run or a folder of runs")
     for i in range(17):
         (tmp_path / f"{i}").mkdir()
         (tmp_path / f"{i}" / "run.json").write_text("{}")
     assert "17 runs are too many for one page: name at most 16" in refused(capsys, "view", tmp_path)
     assert f"{tmp_path}/3: is not a run (no run.json, config.yaml)" in refused(capsys, "view", tmp_path / "3")
     assert "exclude each other" in refused(capsys, "view", tiny_run, "--port", "0", "--json")
-    assert "Missing argument 'RUN...'" in refused(capsys, "view")
+    assert "Missing argument 'PLAN.json|RUN...'" in refused(capsys, "view")
+
+
+def test_a_plan_is_shown_beside_runs_or_alone(
+    plan_file: Path, tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = json.loads(plan_file.read_text())
+    alone = as_json(capsys, "view", plan_file)
+    assert alone["runs"] == [] and alone["plan"]["pictures"] == planned["pictures"]
+    assert [alone["plan"][key] for key in ("serve", "probe", "cautions")] == [
+        planned[key] for key in ("serve", "probe", "cautions")
+    ]
+    for row, of_plan in zip(alone["plan"]["rows"], planned["rows"], strict=True):
+        assert row == {key: of_plan[key] for key in row}
+    assert json.loads(gzip.decompress(Shown([], alone["plan"]).document()))["plan"] == alone["plan"]
+    monkeypatch.setattr(exporting, "details_of", lambda followed, most, show: {})
+    for runs in ([], [tiny_run]):
+        assert evolve("view", plan_file, *runs, "--export", tmp_path / "plan.html", "--quiet") == 0
+        document = exported(tmp_path / "plan.html")
+        assert document["plan"] == alone["plan"] and [run["name"] for run in document["runs"]] == [*map(str, runs)]
+    assert as_json(capsys, "view", tiny_run)["plan"] is None
+
+
+def test_a_file_that_is_no_plan_and_a_second_plan_are_refused_in_one_line(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = json.loads(plan_file.read_text())
+    planned["rows"][0]["gpus"] = "four"
+    for text, problem in (
+        ("", "not valid JSON"),
+        ("[]", "has no plan"),
+        (json.dumps(planned | {"rows": [], "pictures": None}), "has no plan with a deployment that holds"),
+        (json.dumps(planned), "rows[0].gpus"),
+    ):
+        (tmp_path / "file").write_text(text)
+        said = refused(capsys, "view", tmp_path / "file")
+        assert str(tmp_path / "file") in said and problem in said and said.count("\n") == 1
+    assert "2 plans are too many for one page" in refused(capsys, "view", plan_file, tmp_path / "file")
 
 
 def test_without_the_extra_one_line_says_what_to_install(

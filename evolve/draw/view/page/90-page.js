@@ -101,7 +101,7 @@ async function start() {
   try {
     state.document = await readDocument();
   } catch (problem) {
-    fill(content, missing(`The run could not be read: ${problem.message}. Reload the page, or export it again.`));
+    fill(content, missing(`The data of this page could not be read: ${problem.message}. Reload the page, or export it again.`));
     return;
   }
   state.runs = state.document.runs.map((raw) => new Run(raw));
@@ -115,7 +115,7 @@ async function start() {
   showAll();
   if (state.runs.length) showState();
   document.documentElement.dataset.ready = "true";
-  if (state.document.live) follow();
+  if (state.document.live && state.runs.length) follow();
 }
 
 start();
