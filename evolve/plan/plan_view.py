@@ -9,6 +9,7 @@ from evaluator.intervals import LEVELS
 from evolve.output.columns import Column, figures, words
 from evolve.output.printing import NAMED, fits, more, note, points, prose, show
 from evolve.output.table import Table, row
+from evolve.output.terminal import say
 from evolve.plan.by_stage import ByStage, StageNeed
 from evolve.plan.plan_result import Plan, PlanRow, answer, name_of
 from evolve.plan.slo import SloLimit, on_few
@@ -52,7 +53,8 @@ def print_plan(plan: Plan, explain: bool = False, verbose: bool = False) -> None
         left.append(f"{counted(len(reasons), 'deployment')} that cannot run")
     for name, command in (("Deploy", plan.serve), ("Test", plan.probe)):
         if command:
-            prose(f"{name}: {command}")
+            say(f"{name}:", "bold")
+            say(command)  # in one line, to be pasted
     more(left, explain)
 
 

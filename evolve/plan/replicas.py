@@ -13,7 +13,7 @@ from evolve.plan.deployment import Deployment, Question
 from evolve.plan.slo import few_requests
 from evolve.plan.sweep_figures import figures_of
 from evolve.plan.sweep_result import IDLE, MOST_TIMES, WAITS, SweepFigures
-from evolve.plan.warnings import hurried, too_late
+from evolve.plan.warnings import too_late
 from evolve.run.measurements import MOSTLY_WAITING
 from simulator.clock.replay import Replay
 from simulator.common.errors import InputError
@@ -96,8 +96,7 @@ class Replicas:
             return f"{e.id}: {late[0]}"
         if self.load.closed and f.waiting_share > MOSTLY_WAITING:  # a queue that no limit on ITL sees
             f = replace(f, fails=(*f.fails, WAITS))
-        lines = (*hurried(e, self.deployment.built), *few_requests(self.question.limits, f.run))
-        return replace(f, warnings=(*f.warnings, *lines))
+        return replace(f, warnings=(*f.warnings, *few_requests(self.question.limits, f.run)))
 
     def _replays(self, count: int, e: Experiment) -> list[Replay]:
         """The replays of one replica's share, of which `holds` may have made the first."""
