@@ -33,7 +33,7 @@ from simulator.language.unparse import unparse
 # Steps and load stages disagree if the error per step grows by this factor in the whole fit, to more than this.
 APART, APART_PCT = 2.0, 5.0
 TEXT = 16  # lines of a program's text, at most, that stands before its constants without -v
-ROWS_BELOW_TEXT, ROWS_ALONE = 11, 20  # lines of the table of constants without -v
+ROWS_BELOW_TEXT, ROWS_ALONE = 9, 20  # lines of the table of constants without -v
 SPLIT = {"valid": "next 20 %", "test": "last 20 %"}
 LEGEND = """\
 moved: the change, in the standard errors of before and after combined; at a bound: the fitted runs would take it

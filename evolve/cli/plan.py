@@ -44,23 +44,28 @@ SPREAD = {"on": (True,), "off": (False,)}
 @click.argument("program", default="champion")
 @click.option("--model", help="Model to serve.")
 @list_option("--hardware", "hardware", "GPU,GPU", "GPUs to consider (repeatable).")
-@list_option("--weights", "weights", "TYPE,TYPE", "Types of weights to consider.  [default: the checkpoint's]")
-@list_option("--tp", "tp", "N,N", "Tensor-parallel degrees to consider.  [default: 1, 2, 4, 8 where they fit]")
-@list_option("--dp", "dp", "N,N", "Data-parallel ranks.  [default: of a mixture of experts as --tp, else 1]")
+@list_option("--weights", "weights", "TYPE,TYPE", "Types of weights (repeatable) [default: the checkpoint's].")
+@list_option("--tp", "tp", "N,N", "Tensor-parallel degrees (repeatable) [default: 1, 2, 4, 8 where they fit].")
+@list_option("--dp", "dp", "N,N", "Data-parallel ranks (repeatable) [default: of experts as --tp, else 1].")
 @click.option("--ep", type=click.Choice(tuple(SPREAD)), help="Experts spread over all GPUs.  [default: both]")
-@list_option("--max-num-seqs", "max_num_seqs", "N,N", "Most requests in a batch.  [default: vLLM's]")
-@list_option("--max-num-batched-tokens", "max_num_batched_tokens", "N,N", "Most tokens in a step.  [default: vLLM's]")
+@list_option("--max-num-seqs", "max_num_seqs", "N,N", "Requests of a batch (repeatable) [default: vLLM's].")
+@list_option(
+    "--max-num-batched-tokens",
+    "max_num_batched_tokens",
+    "N,N",
+    "Tokens of a step (repeatable) [default: vLLM's].",
+)
 @engine_option(f"Other setting of the engine (repeatable). Without version={VERSION} or another it is this one.")
 @load_options
 @click.option("--experiments", metavar="FILE", help="Model, engine and load of an experiments file instead.")
-@ids_option("The experiment of the file, if it has several.")
+@ids_option("The experiment of the file, if it has several (repeatable).")
 @list_option(
     "--slo",
     "slo",
     "LATENCY=TIME,...",
-    "Limits such as ttft_p99=500ms,tpot_mean=50ms on the mean, p50, p90 or p99 of ttft, e2e or itl (or tpot).",
+    "Limits such as ttft_p99=500ms,tpot_mean=50ms: mean, p50, p90 or p99 of ttft, e2e, itl or tpot (repeatable).",
 )
-@list_option("--price", "prices", "GPU=DOLLARS,...|FILE", "Dollars per GPU hour, or a YAML file of them.")
+@list_option("--price", "prices", "GPU=DOLLARS,...|FILE", "Dollars per GPU hour, or a YAML file of them (repeatable).")
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Arrival seeds to average over."
 )
@@ -136,7 +141,7 @@ def _described(model: str | None, hardware: Sequence[str], settings: Mapping[str
     """The spec of these options, on the first GPU. Raises InputError if one is missing."""
     lacking = [*([] if model else ["--model"]), *([] if hardware else ["--hardware"]), *load.lacking]
     if lacking or not model:
-        raise InputError(f"a plan lacks {', '.join(lacking)}: give them, or --experiments FILE")
+        raise InputError(f"a plan lacks {', '.join(lacking)}: give all of these, or --experiments FILE")
     engine = {"version": VERSION, **settings}
     return Spec.under(model, hardware[0], load.entry(), engine=engine, files=load.files)
 

@@ -10,7 +10,9 @@ import click
 
 from evolve.calibrate.probe import print_probe, trusted
 from evolve.calibrate.probe import probe as probe_runs
+from evolve.cli import options
 from evolve.cli.endings import finish
+from evolve.cli.loads import Load, load_options
 from evolve.cli.options import (
     caps_options,
     engine_option,
@@ -18,7 +20,6 @@ from evolve.cli.options import (
     explaining,
     ids_option,
     list_option,
-    load,
     named_experiments,
     quiet_option,
     whole_names,
@@ -29,7 +30,7 @@ from evolve.plan.loads import CANDIDATES, TARGETS, deployments, grid, new_deploy
 from simulator.common.documents import yaml_text
 from simulator.common.errors import InputError
 from simulator.serving.engine import Setting
-from simulator.serving.experiment import Experiment
+from simulator.serving.experiment import Experiment, deploy
 from simulator.serving.gpu import known_gpu
 from simulator.serving.model import known_model
 from simulator.serving.spec import Spec
@@ -54,6 +55,7 @@ HEADER = "# Runs to measure, written by evolve probe: put what was measured unde
     "Tensor-parallel degrees to choose from; a panel has the first (repeatable) [default: 1, 2, 4, 8 if they fit].",
 )
 @engine_option("Setting of the engine with --model, e.g. quantization=fp8 (repeatable).")
+@load_options
 @click.option("--budget-runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs to choose.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the chosen runs here, as an experiments file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -68,6 +70,7 @@ def probe(
     hardware: str | None,
     degrees: tuple[str, ...],
     settings: Mapping[str, Setting],
+    load: Load,
     budget_runs: int,
     out: Path | None,
     as_json: bool,
@@ -76,13 +79,14 @@ def probe(
     """Choose the runs to measure next, for the surest predictions.
 
     The command chooses, among loads that the deployment sustains, those expected to narrow the intervals of the targets
-    most after a fit. The output has the load generator's settings and the cost of each.
+    most after a fit. With --model and --hardware, the target is the load in the options, or else a panel of loads. The
+    output has the load generator's settings and the cost of each.
 
     \b
     evolve probe --model llama-3.1-8b --hardware H100 --budget-runs 3
     evolve probe champion --experiments plan.yaml --id my-plan --tp 1,2 --out next.yaml
     """
-    source = load(program, caps)
+    source = options.load(program, caps)
     trust = trusted(source)
     if out:
         check_writable(out, "--out")
@@ -106,6 +110,8 @@ def probe(
         raise InputError(
             "cannot choose a run: every load makes a queue on this deployment. Give another --tp or --hardware."
         )
+    if load.given and model and hardware:
+        targets = [_under(load, model, hardware, tp, settings)]
     if not targets:
         first = offered[0].experiment.engine.tensor_parallel
         panel = grid(source.complete, bases[0], (first,), TARGETS, "target-")
@@ -116,6 +122,13 @@ def probe(
         write(HEADER + entries, str(out), "--out")
     finish(result, as_json, partial(print_probe, out=out, explain=explaining()))
     return 0
+
+
+def _under(load: Load, model: str, hardware: str, tp: Sequence[int], settings: Mapping[str, Setting]) -> Experiment:
+    """The target that these options describe, on the first TP degree."""
+    if load.lacking:
+        raise InputError(f"a load lacks {', '.join(load.lacking)}: give all of it, or leave it out")
+    return deploy(Spec.under(model, hardware, load.entry(), tp[0] if tp else 1, engine=settings, files=load.files))
 
 
 def _degrees(numbers: tuple[str, ...]) -> tuple[int, ...]:
@@ -133,7 +146,7 @@ def _bases(
     if hardware:
         known_gpu(hardware, f"--hardware {hardware}")
     if model and hardware:
-        return [new_deployment(model, hardware, settings)]
+        return [new_deployment(model, hardware, **settings)]
     if not targets:
         raise InputError("probe needs targets. Give --experiments FILE, or --model and --hardware.")
     return deployments([e.spec for e in targets if e.spec], model, hardware)

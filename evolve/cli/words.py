@@ -19,7 +19,8 @@ sensitivity PROGRAM --experiments=FILE --id=ANY... --seeds=ANY --csv=FILE --parq
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
 kernels MODEL --hardware=GPU --tp=ANY --engine=ANY... --context=ANY --json --explain --verbose
 probe PROGRAM --experiments=FILE --id=ANY... --model=MODEL --hardware=GPU --tp=ANY... --engine=ANY...
-    --budget-runs=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
+    --rate=ANY --concurrency=ANY --requests=ANY --prompt-len=ANY --output-len=ANY --shared-prefix=ANY
+    --trace=FILE --budget-runs=ANY --out=FILE --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY --explain
 ingest FOLDER... --trace=FILE... --tracev2=FILE... --model=MODEL --out=FILE --hardware=GPU --engine=ANY...
     --model-config=ANY... --workers=ANY --json --quiet --explain

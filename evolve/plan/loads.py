@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -105,7 +105,7 @@ def deployments(specs: Sequence[Spec], model: str | None = None, hardware: str |
     return list(distinct.values())
 
 
-def new_deployment(model: str, hardware: str, settings: Mapping[str, Any]) -> Spec:
+def new_deployment(model: str, hardware: str, **settings: Any) -> Spec:
     """A known model on known GPUs, with these settings of the engine."""
     return Spec.of(model, hardware, 1.0, *SHAPES["short"]).vary(**settings)
 

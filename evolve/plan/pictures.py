@@ -74,12 +74,14 @@ class CostCurve:
 
 @record_class
 class Pictures:
-    """What the pictures of a plan show. unit: of the load. asked: the load of the plan. title: the plan's answer.
+    """What the pictures of a plan show. title: the plan's answer; question: what was asked.
 
-    replicas: of the first deployment. limits: in ms by name. costs: the unit of cost. serve: vLLM's command line.
+    unit: of the load. asked: the load of the plan. replicas: of the first deployment. limits: in ms by name. costs: the
+    unit of cost.
     """
 
     title: str
+    question: str
     unit: str
     asked: float
     replicas: int
@@ -92,8 +94,13 @@ class Pictures:
     cost: tuple[CostCurve, ...]
 
 
-def pictures_of(title: str, found: Sequence[tuple[str, Replicas, int]], prices: Mapping[str, float]) -> Pictures | None:
-    """The curves of the first deployments: name, replicas, and the number that is enough. None without any."""
+def pictures_of(
+    said: tuple[str, str], found: Sequence[tuple[str, Replicas, int]], prices: Mapping[str, float]
+) -> Pictures | None:
+    """The curves of the first deployments: name, replicas, and the number that is enough. None without any.
+
+    said: answer and question of the plan.
+    """
     if not found:
         return None
     name, first, enough = found[0]
@@ -103,7 +110,8 @@ def pictures_of(title: str, found: Sequence[tuple[str, Replicas, int]], prices: 
     near = [one for one, usd in zip(found, dollars, strict=True) if usd <= DEAREST * dollars[0]]
     compared = near[:COMPARED]
     return Pictures(
-        title=title,
+        title=said[0],
+        question=said[1],
         unit="clients" if load.closed else "requests/s",
         asked=asked,
         replicas=enough,

@@ -17,7 +17,7 @@ from evolve.output.progress import Line
 from evolve.plan.axes import Axes, Setting, rate_figure
 from evolve.plan.deployment import Question, deployed
 from evolve.plan.pictures import pictures_of
-from evolve.plan.plan_result import SHOWN, Plan, PlanRow, answer, name_of
+from evolve.plan.plan_result import SHOWN, Plan, PlanRow, answer, asked, name_of
 from evolve.plan.replicas import Replicas, fewest, stage_needs, surer, users_of
 from evolve.plan.slo import SloLimit
 from evolve.plan.sweep import as_asked, check_pools, check_rate
@@ -117,14 +117,16 @@ def plan(
         for _, replicas in candidates:
             each = replicas.deployment.setting.gpus * prices.get(replicas.deployment.setting.hardware, 1.0)
             found.add(replicas, each)
-        rows = []
-        for number, (replicas, enough) in enumerate(found.first(), 1):
-            sure = surer(replicas, enough)
+        rows: list[PlanRow] = []
+        sured = [(surer(*pair), *pair) for pair in found.first()]
+        sured.sort(key=lambda one: _sure_cost(one[0], one[1], prices))
+        first = [(replicas, enough) for _, replicas, enough in sured]
+        for number, (sure, replicas, enough) in enumerate(sured, 1):
             figures = replicas.of(enough)
             assert not isinstance(figures, str), "it holds"
             room = headroom(replicas, figures)
             rows.append(PlanRow.of(number, replicas.deployment, figures, enough, sure, room, prices))
-        best = found.first()[0] if rows else None
+        best = first[0] if rows else None
         result = Plan(
             name=source.name,
             program=question.program,
@@ -147,8 +149,8 @@ def plan(
         )
         if not drawn:
             return result
-        named = [(name_of(result, row), *pair) for row, pair in zip(rows, found.first(), strict=True)]
-        return replace(result, pictures=pictures_of(answer(result), named, prices))
+        named = [(name_of(result, row), *pair) for row, pair in zip(rows, first, strict=True)]
+        return replace(result, pictures=pictures_of((answer(result), asked(result)), named, prices))
     finally:
         line.close()
 
@@ -212,6 +214,13 @@ class _Found:
         return [(replicas, enough) for _, replicas, enough in ranked[:SHOWN]]
 
 
+def _sure_cost(sure: Sequence[int | None], replicas: Replicas, prices: Mapping[str, float]) -> float:
+    """The cost of being 80 % sure, by which the rows are ranked; inf where that is not to be had, 0 without intervals,
+    where the order stays that of the predicted cost."""
+    s = replicas.deployment.setting
+    return (sure[0] or math.inf) * s.gpus * prices.get(s.hardware, 1.0) if sure else 0.0
+
+
 def headroom(replicas: Replicas, f: SweepFigures) -> float:
     """The smallest distance to a limit, as a share of it; 1 without limits."""
     limits = replicas.question.limits
@@ -229,7 +238,7 @@ def _failing(replicas: Replicas) -> str:
         f"{limits[name].words} is {limits[name].of(tried.run):.4g} ms" if name in limits else name
         for name in tried.fails
     ]
-    return f"{label}, {max(replicas.tried)} replicas: {', '.join(said)}"
+    return f"{label}: {', '.join(said)} with {max(replicas.tried):,} replicas"
 
 
 def _cautions(replicas: Replicas, enough: int) -> Iterator[str]:

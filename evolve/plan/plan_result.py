@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+import numpy as np
+
 from evaluator.cells import precision_of
 from evaluator.intervals import LEVELS
 from evaluator.metrics import LATENCIES
@@ -28,7 +30,7 @@ from simulator.serving.engine import STANDARD
 from simulator.serving.gpu import gpu_names
 from simulator.serving.observations import QUANTITIES
 from simulator.serving.spec import Spec
-from simulator.serving.workload import mean_rate
+from simulator.serving.workload import Profile, Workload, mean_rate, output_lengths, prompt_lengths
 
 SHOWN = 15  # deployments of the table
 HOUR_S, MILLION = 3600.0, 1e6
@@ -38,6 +40,18 @@ GPU_MINUTES, RUN_MINUTES, MOST_RUNS = 60, 4, 3  # of a test, and of one of its r
 def gpu_name(name: str) -> str:
     """The shortest name of a GPU: H100 of H100-SXM-80GB."""
     return min((name, *gpu_names(name)), key=len)
+
+
+def _options(w: Workload, replicas: int) -> str:
+    """The options of a replica's share of a load with a rate and constant lengths; "" for others."""
+    rate, source = mean_rate(w), w.source
+    if rate is None or len(w.stages) > 1 or not isinstance(source, Profile) or source.session:
+        return ""
+    prompt, output = source.question_len.fixed, source.output_len.fixed
+    if prompt is None or output is None:
+        return ""
+    shared = f" --shared-prefix {source.system_prompt_len}:{source.groups}" if source.system_prompt_len else ""
+    return f" --rate {rate / replicas:.4g} --prompt-len {prompt:g} --output-len {output:g}{shared}"
 
 
 def _plain(value: object) -> str:
@@ -197,7 +211,9 @@ class Plan:
         runs = max(1, GPU_MINUTES // (RUN_MINUTES * best.setting.gpus))
         own = {name: value for name, value in engine.items() if value != getattr(STANDARD, name)}
         options = "".join(f" --engine {name}={_plain(value)}" for name, value in own.items())
-        what = f"--model {self.spec.model.called} --hardware {gpu_name(best.hardware)} --tp {tp}{options}"
+        replicas = (best.gpus_80 or best.gpus) // best.setting.gpus
+        load = _options(self.spec.workload, replicas)
+        what = f"--model {self.spec.model.called} --hardware {gpu_name(best.hardware)} --tp {tp}{options}{load}"
         return f"evolve probe {self.name} {what} --budget-runs {min(runs, MOST_RUNS)}"
 
     def to_json(self) -> JsonObject:
@@ -252,29 +268,56 @@ def answer(plan: Plan) -> str:
         limits = " and ".join(f"{limit.words} <= {figure(limit.most_ms)} ms" for limit in plan.limits)
         return f"No deployment serves {load} of {plan.spec.model.called}{f' with {limits}' if limits else ''}."
     best = plan.best
-    usd = f", ${best.usd_per_hour:,.2f} an hour" if best.usd_per_hour is not None else ""
-    surer = f" ({_sure(best)})" if plan.intervals else ""
-    return (
-        f"{load} of {plan.spec.model.called} need {counted(best.gpus, gpu_name(best.hardware))}{surer}: "
-        f"{counted(best.replicas, 'replica')} of {best.weights}, {_parallel(best)}{usd}."
-    )
+    gpus = f"{counted(best.gpus, gpu_name(best.hardware))}{_usd(plan, best, best.gpus)}{_sure(plan, best)}"
+    replicas = f"{counted(best.replicas, 'replica')} of {best.weights}, {_parallel(best)}"
+    return f"{load} of {plan.spec.model.called} need {gpus}: {replicas}."
 
 
-def _sure(best: PlanRow) -> str:
-    """How many GPUs it takes to be sure of the first row: `16 to be 80 % sure, 20 for 95 %`."""
+def _usd(plan: Plan, best: PlanRow, gpus: int) -> str:
+    """The price of so many of its GPUs, as `, $20.00 an hour`; "" without prices."""
+    return f", ${plan.prices[best.hardware] * gpus:,.2f} an hour" if plan.prices else ""
+
+
+def _sure(plan: Plan, best: PlanRow) -> str:
+    """How many GPUs it takes to be sure of the first row: ` (16 to be 80 % sure, 20 for 95 %)`."""
     low, high = (f"{100 * level:.0f} %" for level in LEVELS)
+    if not plan.intervals:
+        return ""
     if best.gpus_80 is None:
-        return f"the {low} interval exceeds a limit even with {MOST_TIMES} times as many"
+        return f" (the {low} interval exceeds a limit even with {MOST_TIMES} times as many)"
+    usd = _usd(plan, best, best.gpus_80) if best.gpus_80 > best.gpus else ""
     if best.gpus_95 == best.gpus_80:
-        return f"{best.gpus_80} to be {low} and {high} sure"
+        return f" ({best.gpus_80} to be {low} and {high} sure{usd})"
     more = f", {best.gpus_95} for {high}" if best.gpus_95 else f"; no number is {high} sure"
-    return f"{best.gpus_80} to be {low} sure{more}"
+    return f" ({best.gpus_80} to be {low} sure{usd}{more})"
 
 
 def _load(plan: Plan) -> str:
-    rate = mean_rate(plan.spec.workload)
-    users = max(stage.users or 0 for stage in plan.spec.workload.stages)
-    return f"{users:,} clients" if rate is None else f"{rate_figure(rate)} requests/s"
+    workload = plan.spec.workload
+    rate, peak = mean_rate(workload), max(stage.rate for stage in workload.stages)
+    if rate is None:
+        return f"{max(stage.users or 0 for stage in workload.stages):,} clients"
+    if len(workload.stages) > 1:
+        return f"{rate:.4g} requests/s on average, {peak:.4g} at most,"
+    return f"{rate_figure(rate)} requests/s"
+
+
+def asked(plan: Plan) -> str:
+    """The load and the limits in a sentence, as they were understood."""
+    w, source = plan.spec.workload, plan.spec.workload.source
+    lengths = [("prompts", prompt_lengths(w)), ("answers", output_lengths(w))]
+    said = [f"{name} of {_tokens(x)}" for name, x in lengths]
+    if isinstance(source, Profile) and source.system_prompt_len:
+        said[0] += f", {source.system_prompt_len:,} of them shared in {counted(source.groups, 'group')}"
+    limits = [f"{limit.words} at most {figure(limit.most_ms)} ms" for limit in plan.limits]
+    prices = [f"{gpu_name(name)} ${usd:g}" for name, usd in plan.prices.items()]
+    parts = [*said, *limits, *([f"a GPU hour of {', '.join(prices)}"] if prices else [])]
+    return f"Asked: {'; '.join(parts)}."
+
+
+def _tokens(lengths: np.ndarray) -> str:
+    low, high = int(lengths.min()), int(lengths.max())
+    return f"{low:,} tokens" if low == high else f"{low:,} to {high:,} tokens, {lengths.mean():,.0f} on average"
 
 
 def _parallel(r: PlanRow) -> str:

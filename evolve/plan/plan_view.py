@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from evaluator.intervals import LEVELS
 from evolve.output.columns import Column, figures, words
@@ -11,21 +12,25 @@ from evolve.output.printing import NAMED, fits, more, note, points, prose, show
 from evolve.output.table import Table, row
 from evolve.output.terminal import say
 from evolve.plan.by_stage import ByStage, StageNeed
-from evolve.plan.plan_result import Plan, PlanRow, answer, name_of
+from evolve.plan.plan_result import Plan, PlanRow, answer, asked, name_of
 from evolve.plan.slo import SloLimit, on_few
 from simulator.common.text import counted
 
 LEGEND = """\
 A row has the fewest replicas that keep the limits, averaged over arrival seeds, without a growing queue and with at
 most 1 % of the requests refused or given up. Replicas share the load equally; a router that knows their queues does
-better. Latencies: of one replica, with the 80 % interval of a new measurement. head room: the smallest distance to a
-limit. 80 %, 95 %: GPUs with which the upper ends of the intervals keep the limits; -: not even four times as many do.
-$/Mtok: dollars per million tokens of the answers. Of deployments that differ in the limits of a batch alone, the best
-is shown."""
+better. Latencies: of one replica, with the 80 % interval of a new measurement. room: the smallest distance to a
+limit. sure: GPUs with which the upper ends of the intervals keep the limits; -: not even four times as many do.
+$/M tokens: dollars per million tokens of the answers. Of deployments that differ in the limits of a batch alone, the
+best is shown."""
 STAGES_LEGEND = """\
 The fewest replicas with which everything holds for the requests that arrive in a stage, in a replay of the whole load
 with so many. A queue from the stage before counts, so after a peak the number is on the safe side. Start-up times are
 left out."""
+UNLIMITED = (
+    "ttft",
+    "itl",
+)  # latencies whose mean is shown where none of it is limited: a cheap row may hide a slow one
 MOST_STAGES = 8  # that need no -v
 
 
@@ -35,6 +40,7 @@ def print_plan(plan: Plan, explain: bool = False, verbose: bool = False) -> None
     explain: the meanings of terms, too. verbose: intervals however wide the table, all stages, cautions and reasons.
     """
     prose(answer(plan), "bold")
+    prose(asked(plan))
     left: list[str] = []
     if plan.rows:
         banded = _table(plan, plan.intervals)
@@ -68,11 +74,13 @@ def _named(texts: Sequence[str], noun: str, verbose: bool) -> list[str]:
 def _table(plan: Plan, banded: bool) -> Table:
     """The rows; `banded`: latencies have their intervals."""
     usd = plan.best is not None and plan.best.usd_per_hour is not None
+    unlimited = [x for x in UNLIMITED if not any(limit.latency == x for limit in plan.limits)]
+    others = [(f"{x.upper()} mean", partial(_mean_ms, latency=x)) for x in unlimited]
     columns: list[Column | tuple[Column, ...]] = [
         words("deployment"),
         figures("d", "replicas", "GPUs"),
         figures(",.2f", *(("$/h", "$/M tokens") if usd else ())),
-        figures("", *(limit.words for limit in plan.limits)),
+        figures("", *(limit.words for limit in plan.limits), *(words_of for words_of, _ in others)),
         figures("+.0f", *(("room, %",) if plan.limits else ())),
         figures("d", *(("80 % sure", "95 % sure") if plan.intervals else ())),
     ]
@@ -81,6 +89,7 @@ def _table(plan: Plan, banded: bool) -> Table:
         cells: list[object] = [name_of(plan, r), r.replicas, r.gpus]
         cells += [r.usd_per_hour, r.usd_per_million_output_tokens] if usd else []
         cells += [_latency(r, limit, banded) for limit in plan.limits]
+        cells += [_short(ms) if (ms := of(r)) is not None else None for _, of in others]
         cells += [r.headroom_pct] if plan.limits else []
         cells += [r.gpus_80, r.gpus_95] if plan.intervals else []
         rows.append(row(*cells, style="bold" if r is plan.best else ""))
@@ -89,8 +98,13 @@ def _table(plan: Plan, banded: bool) -> Table:
         if plan.intervals
         else "latencies in ms"
     )
-    ranked = "cheapest first" if usd else "fewest GPUs first; --price ranks by dollars"
+    ranked = "cheapest" if usd else "fewest GPUs"
+    ranked += " to be 80 % sure first" if plan.intervals else " first"
     return Table.of(f"Deployments, {ranked}; {times}", columns, rows)
+
+
+def _mean_ms(r: PlanRow, latency: str) -> float | None:
+    return getattr(r.figures.run, f"{latency}_ms").mean if r.figures.run else None
 
 
 def _latency(r: PlanRow, limit: SloLimit, banded: bool) -> str:

@@ -70,7 +70,7 @@ class Spec:
     >>> evolve.predict("champion", chat)[
     ...     ["experiment", "ttft_mean_ms", "ttft_mean_80_low_ms", "ttft_mean_80_high_ms"]].round(1)
          experiment  ttft_mean_ms  ttft_mean_80_low_ms  ttft_mean_80_high_ms
-    0  llama-3.1-8b          45.0                 41.6                  48.7
+    0  llama-3.1-8b          45.0                 40.8                  49.7
     """
 
     id: str

@@ -68,7 +68,7 @@ def test_predict_of_an_unseen_file_prints_the_json_of_the_contract(files: Path, 
     assert status == 0
     result = json.loads(out)
     means = {"mean_abs_error_pct", "mean_abs_error_pct_in_sample", "mean_abs_error_pct_new"}
-    assert set(result) == {"engine", "data", "seeds", "program", "key", "experiments", "warnings", *means}
+    assert set(result) == {"engine", "data", "seeds", "program", "key", "experiments", "warnings", "deviation", *means}
     assert result["seeds"] == [1, 2, 3] and result["mean_abs_error_pct"] == {"e2e": None, "ttft": None, "itl": None}
     (e,) = result["experiments"]
     keys = """id model hardware tp data_parallel expert_parallel max_num_seqs max_num_batched_tokens weights rate_rps concurrency completed_rps output_tokens_per_s fitted fitted_share fitted_before

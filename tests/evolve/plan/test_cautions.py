@@ -101,7 +101,7 @@ def test_an_inconsistent_champion_is_always_marked(run: Run, searched: Any, monk
     assert CONTRADICTS in run("predict", best, *CHAT)[0]
     assert CONTRADICTS in run("emit", best, *CHAT, "--out", "go")[1]
     assert f"**Before you use it**: {CONTRADICTS}" in page()
-    assert f"evolve show {best} --check --physics" in run("report", "searched", "--only", "ease")[0]
+    assert f"evolve show {best} --check --physics" in run("report", "searched")[0]
     # The constants of a fit are others: their own judgement counts.
     for name, consistent in (("good.py", True), ("bad.py", False)):
         monkeypatch.setattr("evolve.calibrate.result.consistent", lambda _, consistent=consistent: consistent)

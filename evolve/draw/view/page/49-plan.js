@@ -15,10 +15,10 @@ function makePlan() {
   const latencies = limited.map(([name, most]) => [name, most, new Chart(`${limitWords(name)} against load`, { height: 340, file: `plan-${name}` })]);
   const [speed, cost] = ["Throughput and speed of one replica", "Cost within the limits"].map((title, k) => new Chart(title, { height: 380, file: ["plan-speed", "plan-cost"][k] }));
   const cautions = [...new Set([...plan.cautions, ...plan.warnings])];
-  const commands = [["Deploy a replica of the first", plan.serve], ["Test it with about an hour of a GPU", plan.probe]].filter(([, command]) => command);
+  const commands = [["Deploy a replica of the first", plan.serve], ["Choose measurements of it, at most an hour of a GPU", plan.probe]].filter(([, command]) => command);
   return {
     node: viewNode(
-      [], make("p", { class: "answer" }, p.title), card("Deployments", deploymentsTable(plan)),
+      [], make("p", { class: "answer" }, p.title), make("p", {}, p.question), make("div", { class: "whole" }, card("Deployments", deploymentsTable(plan))),
       cautions.length ? card("What the first deployment stands on", make("ul", { class: "warnings" }, cautions.map((text) => make("li", {}, text)))) : null,
       make("div", { class: "pair" }, latencies.map(([, , chart]) => chart.node), speed.node, cost.node),
       commands.length ? card("Deploy and test", commands.map(([title, command]) => commandBox(title, command))) : null,
@@ -36,16 +36,18 @@ const limitWords = (name) => name.replace(/^[^_]+/, (latency) => LATENCIES[laten
 
 function deploymentsTable({ rows, pictures }) {
   const known = (key) => rows.some((row) => isNumber(row[key]));
+  const unlimited = ["ttft_mean", "itl_mean"].filter((name) => !Object.keys(pictures.limits).some((limit) => limit.startsWith(name.slice(0, -5))));
   const figures = [
     ["replicas", "replicas", count], ["gpus", "GPUs", count], ["usd_per_hour", "$/h", dollars], ["usd_per_million_output_tokens", "$/M tokens", dollars],
     ...Object.entries(pictures.limits).map(([name, most]) => [name, `${limitWords(name)} (ms), at most ${number(most)}`]),
+    ...unlimited.map((name) => [name, `${limitWords(name)} (ms)`]),
     ["headroom_pct", "room (%)", (x) => signed(x, 0)], ["gpus_80", "GPUs to be 80 % sure", count], ["gpus_95", "GPUs to be 95 % sure", count],
   ];
-  const latencies = Object.keys(pictures.limits);
+  const latencies = [...Object.keys(pictures.limits), ...unlimited];
   const columns = figures.filter(([key]) => latencies.includes(key) || known(key)).map(([key, head, text]) => (
     { head, number: true, cell: (row) => (text ? text(row[key]) : latencyText(row, key)) }
   ));
-  const ranked = known("usd_per_hour") ? "the cheapest first" : "the fewest GPUs first";
+  const ranked = `${known("usd_per_hour") ? "the cheapest" : "the fewest GPUs"}${known("gpus_80") ? " to be 80 % sure" : ""} first`;
   const starred = rows.some((row) => latencies.some((name) => intervalOf(row, name)?.calibrated === false));
   return [
     table(`Ranked, ${ranked}; latencies with 80 % intervals`, [{ head: "deployment", cell: (row) => row.deployment }, ...columns], rows),
