@@ -109,7 +109,7 @@ def _folders(path: Path) -> list[Path]:
     inside = sorted((file.parent for file in path.glob("*/run.json")), key=_natural) if path.is_dir() else []
     if not inside:
         raise InputError(
-            f"{path}: is not a plan, a run or a folder of runs: `{command('list')}` names the runs; programs are on the"
+            f"{path}: is not a run, a folder of runs or a plan: `{command('list')}` names the runs; programs are on the"
             " page of their run"
         )
     return inside

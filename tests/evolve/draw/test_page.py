@@ -218,6 +218,7 @@ def test_a_click_on_a_point_selects_its_program_in_every_view(tabs: Callable[...
     expect(tab.page.locator("#view-program h3").first).to_contain_text(f"Program {point['id']}")
     tab.view("lineage")
     tab.page.click("#view-lineage summary")
+    tab.page.wait_for_selector("#view-lineage details table")
     assert point["id"] in shown_ids(tab, "lineage")
     assert not tab.problems
 

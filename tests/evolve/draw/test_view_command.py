@@ -92,7 +92,7 @@ def test_a_folder_of_runs_is_shown_as_its_runs(
 
 def test_what_is_no_run_is_refused(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path, tmp_path / "no"):
-        assert refused(capsys, "view", path).startswith(f"evolve: {path}: is not a plan, a run or a folder of runs")
+        assert refused(capsys, "view", path).startswith(f"evolve: {path}: is not a run, a folder of runs or a plan")
     for i in range(17):
         (tmp_path / f"{i}").mkdir()
         (tmp_path / f"{i}" / "run.json").write_text("{}")
