@@ -103,7 +103,7 @@ CASES = r"""
 2 archive RUN --csv ~[no]/a.csv => ~[no]/a.csv: cannot
 0 validate RUN -v --hindsight --folds workloads,stages --workers 1 --csv ~[v].csv => FIT ;; RUN ;; [red]chat
 0 view RUN --export ~[v].html => ~[v].html:
-2 view ~[/x] => ~[/x]: is not a plan, a run
+2 view ~[/x] => ~[/x]: is not a run
 0 show ~[f].py => ~[f].py
 0 show RUN:0 -v --explain => FIT ;; RUN:0
 0 show --check ~[p].py => ~[p].py:
@@ -130,7 +130,7 @@ CASES = r"""
 0 plot RUN --kind grid --out ~[p].svg => RUN ;; ~[p].svg
 0 plot ~[f].py --kind fit EXP --out ~[p].svg => ~[f].py
 2 plot RUN --kind terms --id [x] --out ~[p].svg => ALL
-0 plan floor EXP --id 'q[/x]' --slo ttft_p99=9s => 'q[/x]'
+0 plan floor EXP --id 'q[/x]' --slo ttft_p99=9s => llama-2-7b
 2 probe ~[f].py EXP => ~[f].py: has no intervals
 0 probe champion EXP --id 'q[/x],[tp1] chat' --tp 2 --budget-runs 1 --out ~[n].yaml => q[/x] ;; [tp1] chat ;; ~[n].yaml
 0 ingest ~TRACES --out ~[i] --hardware H100 --model-config example-org/tiny-llama-sim=~config.json => TRACES ;; ~[i]

@@ -531,7 +531,7 @@ def test_a_plan_has_its_figures_in_a_table_and_in_charts(tabs: Callable[..., Tab
 def test_the_commands_of_a_plan_are_copied(tabs: Callable[..., Tab], written: Any) -> None:
     tab = tabs(written(document([], False, PLAN)), after="#view=plan")
     tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    for name, command in (("Deploy", PLAN["serve"]), ("Test", PLAN["probe"])):
+    for name, command in (("Deploy", PLAN["serve"]), ("Choose", PLAN["probe"])):
         copy = tab.page.locator(f"#view-plan [aria-label^='Copy: {name}']")
         copy.click()
         expect(copy).to_have_text("Copied")

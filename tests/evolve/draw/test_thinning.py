@@ -71,14 +71,14 @@ def test_versions_get_smaller_and_the_last_has_the_champions_detail_alone(run: d
 
 def test_a_document_is_thinned_until_it_fits(tiny_run: Path, ids: set[int]) -> None:
     followed = Followed(tiny_run)
-    whole = fitting([followed], [{}], 10**9)
+    whole = fitting([followed], [{}], None, 10**9)
     first = json.loads(gzip.decompress(whole))["runs"][0]
     assert first["thinned"] is None
-    smaller = fitting([followed], [{}], packed_size(whole) - 4)
+    smaller = fitting([followed], [{}], None, packed_size(whole) - 4)
     second = json.loads(gzip.decompress(smaller))["runs"][0]
     assert packed_size(smaller) <= packed_size(whole) - 4 and second["thinned"] is not None
     assert set(ids) <= set(by_id(second))
-    least = json.loads(gzip.decompress(fitting([followed], [{}], 0)))["runs"][0]  # as far as is possible
+    least = json.loads(gzip.decompress(fitting([followed], [{}], None, 0)))["runs"][0]  # as far as is possible
     assert set(by_id(least)) == ids
     assert packed_size(whole) == len(base64.b64encode(whole))
 

@@ -221,7 +221,7 @@ def test_limits_that_no_number_keeps_end_in_no_count(steady: Options, capsys: Ca
     result = planned(capsys, *args, status=1)
     assert result["rows"] == [] and (result["serve"], result["probe"]) == (None, None)
     [reason] = result["failing"]
-    assert reason.startswith("H100-SXM-80GB, tp 1, ") and "TTFT p99 is" in reason
+    assert reason.startswith("H100-SXM-80GB, tp 1: ") and "TTFT p99 is" in reason
     text = flat(capsys, "plan", "champion", *args, status=1)
     assert text.startswith("No deployment serves 300 requests/s of llama-2-7b with TTFT p99 <= 0.001 ms.")
     assert reason in text
