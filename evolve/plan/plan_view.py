@@ -60,7 +60,7 @@ def print_plan(plan: Plan, explain: bool = False, verbose: bool = False) -> None
     for name, command in (("Deploy", plan.serve), ("Test", plan.probe)):
         if command:
             say(f"{name}:", "bold")
-            say(command)  # in one line, to be pasted
+            say(f"  {command}")  # in one line, to be pasted
     more(left, explain)
 
 

@@ -197,7 +197,7 @@ def squeezed(text: str) -> str:
 
 # Texts of programs and suggested command lines are never broken, so that they can be copied.
 WHOLE = re.compile(
-    r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +(?:evolve|blis) .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE
+    r'^"""(?s:.*?)"""\n|^def .*\n(?:(?:[ )].*|def .*|)\n)*|^ +(?:evolve|blis|vllm) .*\n|^/.*: [\d.]+ MB\n', re.MULTILINE
 )
 
 

@@ -294,10 +294,10 @@ def test_the_answer_fits_one_screen(capsys: Capsys, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("COLUMNS", "100")
     options = f"--model mixtral-8x7b --hardware H200 --seeds 1 {LOAD} --slo ttft_p99=1s,tpot_mean=50ms --price H200=3.5"
     lines = printed(capsys, "plan", "floor", *options.split()).splitlines()
-    assert len(lines) <= 40 and max(len(x) for x in lines if not x.startswith(("vllm", "evolve"))) <= 100
+    assert len(lines) <= 40 and max(len(x) for x in lines if not x.startswith(("  vllm", "  evolve"))) <= 100
     assert lines[0].startswith("30 requests/s of mixtral-8x7b need ")
     assert sum(line.startswith("H200 ") for line in lines) == SHOWN == 15
-    assert sum(line.startswith("vllm serve mistralai/") for line in lines) == 1
+    assert sum(line.startswith("  vllm serve mistralai/") for line in lines) == 1
 
 
 @pytest.mark.parametrize(
