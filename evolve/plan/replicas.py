@@ -11,13 +11,14 @@ from evaluator.score import prediction_of
 from evolve.plan.by_stage import ByStage, StageRun, by_stage
 from evolve.plan.deployment import Deployment, Question
 from evolve.plan.slo import few_requests
-from evolve.plan.sweep_figures import figures_of
+from evolve.plan.sweep_figures import figures_of, most_running
 from evolve.plan.sweep_result import IDLE, MOST_TIMES, WAITS, SweepFigures
 from evolve.plan.warnings import too_late
 from evolve.run.measurements import MOSTLY_WAITING
 from simulator.clock.replay import Replay
 from simulator.common.errors import InputError
 from simulator.serving.experiment import Experiment
+from simulator.serving.observations import Observation
 from simulator.serving.trace import Trace
 from simulator.serving.workload import (
     ENOUGH,
@@ -54,8 +55,8 @@ class Replicas:
     """A deployment under equal shares of the load that it is built with.
 
     tried: the figures by the number of replicas; the reason where that is impossible. first: replays under the first
-    arrival seed that these will need. failed: numbers of which these are enough to see that a limit fails. tick: called
-    after each prediction.
+    arrival seed that these will need. failed: numbers of which these are enough to see that a limit fails, and whether
+    more do not help. tick: called after each prediction.
     """
 
     question: Question
@@ -63,7 +64,7 @@ class Replicas:
     tick: Callable[[], None] = lambda: None
     tried: dict[int, SweepFigures | str] = field(default_factory=dict)
     first: dict[int, list[Replay]] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
+    failed: dict[int, bool] = field(default_factory=dict)
 
     @property
     def load(self) -> Workload:
@@ -119,7 +120,7 @@ class Replicas:
             run = prediction_of(e, first).predicted.summary
             seeds = len(seeds_of(e.workload, self.question.seeds))
             if any((limit.of(run) or 0.0) > seeds * limit.most_ms for limit in self.question.limits):
-                self.failed.add(count)
+                self.failed[count] = self._alone(count, run, most_running(first[0]))
                 return False
             self.first[count] = first
         f = self.of(count)
@@ -136,12 +137,17 @@ class Replicas:
 
     def hopeless(self, count: int) -> bool:
         """True if more replicas do not help: each serves one request, or conversation, at a time, or none."""
+        if count in self.failed:
+            return self.failed[count]
         f = self.of(count)
-        if isinstance(f, str) or f.run is None or f.most_running <= 1:
+        return isinstance(f, str) or self._alone(count, f.run, f.most_running)
+
+    def _alone(self, count: int, run: Observation | None, running: int) -> bool:
+        if run is None or running <= 1:
             return True
         if self.most is not None:
             return count >= self.most
-        return (mean_rate(self.load) or 0.0) / count * (f.run.e2e_ms.mean or 0.0) / 1e3 < IDLE
+        return (mean_rate(self.load) or 0.0) / count * (run.e2e_ms.mean or 0.0) / 1e3 < IDLE
 
     def never(self, count: int) -> bool:
         """True if a limit fails even on an idle engine: tried with so many replicas that each is idle."""
@@ -188,7 +194,7 @@ def fewest(replicas: Replicas, most: int | None = None) -> int | None:
         return None
     try:
         if not holds(many):
-            return None if replicas.never(many) else _above(replicas, holds, many)
+            return None if most is None and replicas.never(many) else _above(replicas, holds, many)
         while many > 1:
             few = max(many // 2, 1)
             if not holds(few):

@@ -33,9 +33,9 @@ def figures_of(
     in_time = [int(c.sum()) - late_requests(e.workload, r.requests) for r, c in zip(replays, counts, strict=True)]
     good = [int((meeting(r, limits) & c).sum()) for r, c in zip(replays, counts, strict=True)] if limits else []
     fails = _fails(prediction, limits)
-    most_running = max(map(_most_running, replays))
+    running = max(map(most_running, replays))
     full = []
-    if most_running == e.engine.max_num_seqs * e.engine.data_parallel:
+    if running == e.engine.max_num_seqs * e.engine.data_parallel:
         full.append(f"max_num_seqs {e.engine.max_num_seqs} is reached: a larger one may serve more")
     return SweepFigures(
         prediction=prediction,
@@ -45,7 +45,7 @@ def figures_of(
         goodput_rps=per_s(good, lasting) if limits else None,
         waiting_share=waiting_share(prediction),
         queue_grows=QUEUE in fails,
-        most_running=most_running,
+        most_running=running,
         holds={limit.name: limit.holds(prediction.predicted.summary) for limit in limits},
         fails=fails,
         seeds=len(replays),
@@ -94,7 +94,7 @@ def _missed(run: Observation | None, growing: bool, limits: Sequence[SloLimit]) 
     return (*missed, *([QUEUE] if growing else []), *([LOST] if lost else []))
 
 
-def _most_running(replay: Replay) -> int:
+def most_running(replay: Replay) -> int:
     """The most requests in a batch at once."""
     return max((_most_at_once(*batch) for batch in replay.batches), default=0)
 
