@@ -19,7 +19,7 @@ from evolve.output.progress import tell_compilation
 from evolve.output.terminal import say, warn
 from evolve.output.writing import FORMATS, STDOUT, write
 from evolve.run import program as programs
-from evolve.run.data import experiments_of, only_named
+from evolve.run.data import Named, experiments_of, only_named
 from evolve.run.folder import RunFolder, is_run, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError, shown
@@ -329,10 +329,15 @@ def named_experiment(file: str | None, name: str, instead: str = "") -> Experime
 
 def only_id(file: str) -> str:
     """The id of the one experiment of a file. Raises InputError if it has several."""
-    ids = [e.id for e in named_experiments(file, [])]
-    if len(ids) > 1:
-        raise InputError(f"--experiments {file}: has {len(ids)} experiments: name one with --id, {ids[0]} say")
-    return ids[0]
+    return only_one(named_experiments(file, []), file).id
+
+
+def only_one(experiments: Sequence[Named], file: str) -> Named:
+    """The one experiment of these, of a file. Raises InputError if there are several."""
+    if len(experiments) > 1:
+        remedy = f"name one with --id, {experiments[0].id} say"
+        raise InputError(f"--experiments {file}: has {len(experiments)} experiments: {remedy}")
+    return experiments[0]
 
 
 def whole_names(model: str | None, hardware: str | None, tp: int | None, why: str = "") -> None:

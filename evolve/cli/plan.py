@@ -18,6 +18,7 @@ from evolve.cli.options import (
     ids_option,
     list_option,
     named_specs,
+    only_one,
     quiet,
     quiet_option,
     tables_options,
@@ -121,7 +122,11 @@ def plan(
         "weights": weights,
     }
     axes = axes_of({name: ",".join(values) for name, values in given.items() if values}, "plan: ")
-    spec = _from_file(experiments, ids) if experiments else _described(model, axes.hardware, settings, load)
+    spec = (
+        only_one(named_specs(experiments, ids), experiments)
+        if experiments
+        else _described(model, axes.hardware, settings, load)
+    )
     if experiments and (model or settings or load.given):
         raise InputError("--experiments has model, engine and load: leave out --model, --engine and those of the load")
     space = Space(axes, SPREAD[ep] if ep else ())
@@ -144,10 +149,3 @@ def _described(model: str | None, hardware: Sequence[str], settings: Mapping[str
         raise InputError(f"a plan lacks {', '.join(lacking)}: give all of these, or --experiments FILE")
     engine = {"version": VERSION, **settings}
     return Spec.under(model, hardware[0], load.entry(), engine=engine, files=load.files)
-
-
-def _from_file(file: str, ids: Sequence[str]) -> Spec:
-    specs = named_specs(file, ids)
-    if len(specs) != 1:
-        raise InputError(f"--experiments {file}: has {len(specs)} experiments: name one with --id, {specs[0].id} say")
-    return specs[0]

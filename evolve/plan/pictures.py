@@ -14,8 +14,8 @@ from evaluator.cells import precision_of
 from evaluator.intervals import LEVELS
 from evaluator.score import prediction_of
 from evolve.plan.curve import CurvePoint, measured_points, point
-from evolve.plan.deployment import Deployment
-from evolve.plan.replicas import Replicas, users_of
+from evolve.plan.prices import replica_cost
+from evolve.plan.replicas import Replicas, asked_of
 from simulator.common.documents import parse_json, read_bytes
 from simulator.common.errors import InputError, unreadable
 from simulator.common.json import JsonObject
@@ -28,7 +28,6 @@ from simulator.serving.workload import (
     Profile,
     Stage,
     Workload,
-    mean_rate,
     output_lengths,
     prompt_lengths,
 )
@@ -36,10 +35,8 @@ from simulator.serving.workload import (
 LOADS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5)  # of the asked load
 CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one replica
 COSTS = tuple(i / 10 for i in range(1, 21))  # of the asked load
-COMPARED, DEAREST = (
-    4,
-    3.0,
-)  # deployments of a picture, and the cost over that of the first from which on they are left out
+COMPARED = 4  # deployments of a picture
+DEAREST = 3.0  # the cost of one of these over that of the first, at most
 REMEDY = "write one with `evolve plan ... --json > plan.json`"
 ALIKE = 0.1  # difference of mean lengths, as a share, up to which a measured run is on a curve
 
@@ -105,20 +102,20 @@ def pictures_of(
         return None
     name, first, enough = found[0]
     load, limits = first.load, first.question.limits
-    asked = float(users_of(load)) if load.closed else mean_rate(load) or 0.0
-    dollars = [count * _each(replicas, prices) for _, replicas, count in found]
+    asked, unit = asked_of(load)
+    dollars = [count * replica_cost(replicas.deployment.setting, prices) for _, replicas, count in found]
     near = [one for one, usd in zip(found, dollars, strict=True) if usd <= DEAREST * dollars[0]]
     compared = near[:COMPARED]
     return Pictures(
         title=said[0],
         question=said[1],
-        unit="clients" if load.closed else "requests/s",
+        unit=unit,
         asked=asked,
         replicas=enough,
         deployment=name,
         limits={limit.name: limit.most_ms for limit in limits},
         latency=tuple(_latency(first, enough, asked, factor) for factor in LOADS) if limits else (),
-        speed=tuple(_speed(each, replicas.deployment, replicas) for each, replicas, _ in compared),
+        speed=tuple(_speed(each, replicas) for each, replicas, _ in compared),
         loads=tuple(asked * factor for factor in COSTS),
         costs="dollars per hour" if prices else "GPUs",
         cost=tuple(CostCurve(each, _cost(replicas, count, prices)) for each, replicas, count in compared),
@@ -139,8 +136,9 @@ def _latency(replicas: Replicas, enough: int, asked: float, factor: float) -> Lo
     return LoadPoint(float(load), values, low, high)
 
 
-def _speed(name: str, d: Deployment, replicas: Replicas) -> SpeedCurve:
+def _speed(name: str, replicas: Replicas) -> SpeedCurve:
     """The curve of one replica, under the first arrival seed, up to as many clients as it runs at once."""
+    d = replicas.deployment
     if not isinstance(d.built.workload.source, Profile):
         return SpeedCurve(name, (), ())
     points: list[CurvePoint] = []
@@ -193,14 +191,8 @@ def _alike(e: Experiment) -> list[Experiment]:
 
 def _cost(replicas: Replicas, enough: int, prices: Mapping[str, float]) -> tuple[float, ...]:
     """The cost at COSTS of the asked load: of the fewest replicas, each with at most the share that it holds."""
-    each, most = _each(replicas, prices), held(replicas, enough)
+    each, most = replica_cost(replicas.deployment.setting, prices), held(replicas, enough)
     return tuple(each * ceil(factor * most * (1.0 - 1e-9)) for factor in COSTS)
-
-
-def _each(replicas: Replicas, prices: Mapping[str, float]) -> float:
-    """The cost of one replica: dollars per hour, or GPUs without prices."""
-    s = replicas.deployment.setting
-    return s.gpus * prices.get(s.hardware, 1.0)
 
 
 def held(replicas: Replicas, enough: int) -> float:

@@ -1,8 +1,7 @@
 """`evolve plan`: the deployments that keep the limits under a load, the cheapest first.
 
 Every combination of GPU, parallelism, weights and batch limits is a candidate. Candidates without room for the model
-are left out. The others are asked whether they hold with at most as many replicas as a row of the table may cost, which
-takes one replay; only those that do are counted exactly.
+are left out. Of the others, the fewest replicas that hold are counted, but no further than a row of the table may cost.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from evolve.plan.axes import Axes, Setting, rate_figure
 from evolve.plan.deployment import Question, deployed
 from evolve.plan.pictures import pictures_of
 from evolve.plan.plan_result import SHOWN, Plan, PlanRow, answer, asked, name_of
-from evolve.plan.replicas import Replicas, fewest, stage_needs, surer, users_of
+from evolve.plan.prices import replica_cost
+from evolve.plan.replicas import Replicas, asked_of, fewest, stage_needs, surer
 from evolve.plan.slo import SloLimit
 from evolve.plan.sweep import as_asked, check_pools, check_rate
 from evolve.plan.sweep_result import SweepFigures
@@ -28,7 +28,6 @@ from simulator.common.errors import InputError
 from simulator.serving.digests import data_hash
 from simulator.serving.pools import NODE
 from simulator.serving.spec import Spec
-from simulator.serving.workload import is_recorded, mean_rate
 
 DEGREES = (1, 2, 4, 8)  # of parallelism that are looked at if none are given
 MORE = 1.1  # times the load at which the first deployment is tried again: is it near its knee?
@@ -54,15 +53,16 @@ class Space:
         dp = self.axes.data_parallel or ((own_dp,) if "data_parallel" in given or not moe else DEGREES)
         own_spread = (spec.engine.expert_parallel > 1,) if "expert_parallel" in given else (False, True)
         spread = self.spread or ((False, True) if self.axes.expert_parallel else own_spread)
+        spread = spread if moe else (False,)
         asked = self.axes.tp and self.axes.data_parallel
         pairs = [(t, d) for t, d in product(tp, dp) if asked or t * d <= max(NODE, own_tp * own_dp, t, d)]
-        gpus = [t * d if on else 1 for t, d in pairs for on in (spread if moe else (False,))]
+        gpus = [t * d if on else 1 for t, d in pairs for on in spread]
         experts = self.axes.expert_parallel or tuple(sorted({1, *gpus}))
         axes = replace(self.axes, tp=tp, data_parallel=dp, expert_parallel=experts)
         settings = [
             s
             for s in axes.settings(spec.gpu.name, spec.engine)
-            if (s.tp, s.data_parallel) in pairs and s.expert_parallel in _spread(s, spread if moe else (False,))
+            if (s.tp, s.data_parallel) in pairs and s.expert_parallel in _spread(s, spread)
         ]
         return axes, settings
 
@@ -108,15 +108,14 @@ def plan(
             if isinstance(d, str):
                 impossible.append(d)
             else:
-                each = setting.gpus * prices.get(setting.hardware, 1.0)
+                each = replica_cost(setting, prices)
                 larger = -float(setting.max_num_seqs), -float(setting.max_num_batched_tokens)
                 hope = each * d.built.facts["weights_us"], each, *larger, float(len(candidates))
                 candidates.append((hope, Replicas(question, d, tick)))
         known = about(source, [replicas.deployment.built for _, replicas in candidates])
         candidates.sort(key=lambda pair: pair[0])
         for _, replicas in candidates:
-            each = replicas.deployment.setting.gpus * prices.get(replicas.deployment.setting.hardware, 1.0)
-            found.add(replicas, each)
+            found.add(replicas, replica_cost(replicas.deployment.setting, prices))
         rows: list[PlanRow] = []
         sured = [(surer(*pair), *pair) for pair in found.first()]
         sured.sort(key=lambda one: _sure_cost(one[0], one[1], prices))
@@ -132,7 +131,6 @@ def plan(
             program=question.program,
             data=data_hash([as_asked(spec)]),
             seeds=tuple(seeds),
-            drawn=not is_recorded(spec.workload),
             spec=spec,
             axes=axes,
             limits=tuple(limits),
@@ -185,11 +183,8 @@ class _Found:
     """
 
     pruned: bool
-    best: dict[tuple[object, ...], tuple[tuple[float, ...], Replicas, int]]
-    others: int
-
-    def __init__(self, pruned: bool) -> None:
-        self.pruned, self.best, self.others = pruned, {}, 0
+    best: dict[tuple[object, ...], tuple[tuple[float, ...], Replicas, int]] = field(default_factory=dict)
+    others: int = 0
 
     def add(self, replicas: Replicas, each: float) -> None:
         """Count the replicas of a candidate that cost `each`, unless it cannot be among the first."""
@@ -217,8 +212,7 @@ class _Found:
 def _sure_cost(sure: Sequence[int | None], replicas: Replicas, prices: Mapping[str, float]) -> float:
     """The cost of being 80 % sure, by which the rows are ranked; inf where that is not to be had, 0 without intervals,
     where the order stays that of the predicted cost."""
-    s = replicas.deployment.setting
-    return (sure[0] or math.inf) * s.gpus * prices.get(s.hardware, 1.0) if sure else 0.0
+    return (sure[0] or math.inf) * replica_cost(replicas.deployment.setting, prices) if sure else 0.0
 
 
 def headroom(replicas: Replicas, f: SweepFigures) -> float:
@@ -258,14 +252,12 @@ def _cautions(replicas: Replicas, enough: int) -> Iterator[str]:
 
 def _near_the_knee(replicas: Replicas, enough: int) -> Iterator[str]:
     """A line if something fails at a load MORE times as large."""
-    d, load = replicas.deployment, replicas.load
     try:
-        f = d.figures(replicas.question, replicas.experiment(enough / MORE))
+        f = replicas.deployment.figures(replicas.question, replicas.experiment(enough / MORE))
     except InputError:
         return
     if f.fails:
-        whole = users_of(load) if load.closed else mean_rate(load) or 0.0
-        unit = "clients" if load.closed else "requests/s"
+        whole, unit = asked_of(replicas.load)
         limits = {limit.name: limit.words for limit in replicas.question.limits}
         fails = ", ".join(limits.get(name, name) for name in f.fails)
         yield f"near the knee: at {rate_figure(MORE * whole)} {unit} so many replicas fail ({fails})"

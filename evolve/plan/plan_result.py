@@ -17,8 +17,9 @@ from evolve.plan.by_stage import ByStage
 from evolve.plan.deployment import Deployment
 from evolve.plan.pictures import Pictures
 from evolve.plan.prediction_rows import bands, figures_of, interval_bounds
+from evolve.plan.replicas import MOST_TIMES
 from evolve.plan.slo import SloLimit
-from evolve.plan.sweep_result import MOST_TIMES, SweepFigures
+from evolve.plan.sweep_result import SweepFigures
 from evolve.plan.vllm import serve
 from simulator.common.json import JsonObject
 from simulator.common.records import to_json
@@ -65,7 +66,7 @@ class PlanRow:
     Of deployments that differ in the limits of a batch alone, the best.
     """
 
-    rank: int = column("its place, the cheapest first", brief="")
+    rank: int = column("its place, the cheapest first")
     hardware: str = column("the GPU", paper=True)
     weights: str = column("type of the weights", paper=True)
     tp: int = column("tensor parallelism: GPUs", paper=True)
@@ -170,7 +171,6 @@ class Plan:
     program: Program
     data: str
     seeds: tuple[int, ...]
-    drawn: bool
     spec: Spec
     axes: Axes
     limits: tuple[SloLimit, ...]

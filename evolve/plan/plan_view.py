@@ -27,10 +27,8 @@ STAGES_LEGEND = """\
 The fewest replicas with which everything holds for the requests that arrive in a stage, in a replay of the whole load
 with so many. A queue from the stage before counts, so after a peak the number is on the safe side. Start-up times are
 left out."""
-UNLIMITED = (
-    "ttft",
-    "itl",
-)  # latencies whose mean is shown where none of it is limited: a cheap row may hide a slow one
+# Latencies whose mean is shown where nothing of them is limited: a cheap row may hide a slow one.
+UNLIMITED = ("ttft", "itl")
 MOST_STAGES = 8  # that need no -v
 
 
@@ -80,7 +78,7 @@ def _table(plan: Plan, banded: bool) -> Table:
         words("deployment"),
         figures("d", "replicas", "GPUs"),
         figures(",.2f", *(("$/h", "$/M tokens") if usd else ())),
-        figures("", *(limit.words for limit in plan.limits), *(words_of for words_of, _ in others)),
+        figures("", *(limit.words for limit in plan.limits), *(head for head, _ in others)),
         figures("+.0f", *(("room, %",) if plan.limits else ())),
         figures("d", *(("80 % sure", "95 % sure") if plan.intervals else ())),
     ]

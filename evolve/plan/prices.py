@@ -6,12 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from evolve.plan.axes import Setting
 from simulator.common.documents import parse_yaml, read_bytes
 from simulator.common.errors import InputError, shown, unreadable
 from simulator.serving.gpu import known_gpu
 
 FORM = "write GPU=DOLLARS an hour, as H100=2.5, or name a YAML file with such a mapping"
 MOST_USD = 1e6  # of a GPU hour
+
+
+def replica_cost(setting: Setting, prices: Mapping[str, float]) -> float:
+    """The cost of one replica: dollars per hour, or GPUs without prices."""
+    return setting.gpus * prices.get(setting.hardware, 1.0)
 
 
 def read_prices(words: Sequence[str], where: str = "--price") -> dict[str, float]:

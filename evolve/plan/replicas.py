@@ -12,7 +12,7 @@ from evolve.plan.by_stage import ByStage, StageRun, by_stage
 from evolve.plan.deployment import Deployment, Question
 from evolve.plan.slo import few_requests
 from evolve.plan.sweep_figures import figures_of, most_running
-from evolve.plan.sweep_result import IDLE, MOST_TIMES, WAITS, SweepFigures
+from evolve.plan.sweep_result import SweepFigures
 from evolve.plan.warnings import too_late
 from evolve.run.measurements import MOSTLY_WAITING
 from simulator.clock.replay import Replay
@@ -30,12 +30,20 @@ from simulator.serving.workload import (
     share_of,
 )
 
+WAITS = "clients wait longer than they are served"
+MOST_TIMES = 4  # the replicas for being sure, at most, over those that are predicted to be enough
+IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
 FIRST_RPS, FIRST_USERS = 16.0, 32  # of the replica that is tried first: far above what it serves, replays are long
 
 
 def users_of(workload: Workload) -> int:
     """The clients of a closed load, the most of a stage."""
     return max(stage.users or 1 for stage in workload.stages)
+
+
+def asked_of(workload: Workload) -> tuple[float, str]:
+    """The load as a number, and its unit."""
+    return (float(users_of(workload)), "clients") if workload.closed else (mean_rate(workload) or 0.0, "requests/s")
 
 
 def share(workload: Workload, count: float) -> Workload:

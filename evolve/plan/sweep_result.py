@@ -23,10 +23,7 @@ from simulator.serving.observations import Observation
 QUEUE = "queue grows"
 LOST = "requests fail"
 NOTHING = "nothing completes"
-WAITS = "clients wait longer than they are served"
 COUNTS = ("preemptions", "refused", "gave_up")  # of a prediction
-MOST_TIMES = 4  # the replicas for being sure, at most, over those that are predicted to be enough
-IDLE = 0.005  # requests in flight on average, below which even p99 is that of requests that are alone
 MOST_LOST = 0.01  # of the requests may be refused or given up: their latencies would be beyond any p99
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -32,11 +33,16 @@ def draw(name: str, curves: Sequence[Curve]) -> Figure:
             axes.annotate(text, places[level], (4, 4), textcoords="offset points", fontsize=SMALL, color=colour)
         for p in curve.measured:
             axes.plot([p.client_tokens_per_s], [p.gpu_tokens_per_s], "x", color=colour, markersize=6)
-    axes.set_xlabel("tokens/s of each client")
-    axes.set_ylabel("tokens/s per GPU")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    lines = [Line2D([], [], color=colour) for _, colour in zip(curves, HUES, strict=False)]
-    explain(figure, lines, [label(curve.experiment) for curve in curves], "left", 1)
+    frame(figure, axes, "tokens/s of each client", "tokens/s per GPU", [curve.experiment for curve in curves])
     heading(figure, f"{label(name)}: throughput and speed")
     return figure
+
+
+def frame(figure: Figure, axes: Axes, across: str, up: str, names: Sequence[str]) -> None:
+    """Name axes that begin at 0, and the lines, which have HUES in order."""
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    lines = [Line2D([], [], color=colour) for _, colour in zip(names, HUES, strict=False)]
+    explain(figure, lines, [label(name) for name in names], "left", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from evolve.draw.plot.curve import frame
 from evolve.draw.plot.style import BLACK, BLUE, COLUMN, GREY, HUES, SMALL, VERMILION, explain, heading, label, styled
 from evolve.plan.pictures import Pictures
 from simulator.common.errors import InputError
@@ -61,12 +62,7 @@ def draw_speed(p: Pictures) -> Figure:
             axes.plot([point.client_tokens_per_s], [point.gpu_tokens_per_s], "x", color=colour, markersize=6)
         last, at = curve.predicted[-1], places[-1]
         axes.annotate(f"{last.level:g}", at, (4, 4), textcoords="offset points", fontsize=SMALL, color=colour)
-    axes.set_xlabel("tokens/s of each client")
-    axes.set_ylabel("tokens/s per GPU")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    lines = [Line2D([], [], color=colour) for _, colour in zip(curves, HUES, strict=False)]
-    explain(figure, lines, [label(curve.deployment) for curve in curves], "left", 1)
+    frame(figure, axes, "tokens/s of each client", "tokens/s per GPU", [curve.deployment for curve in curves])
     heading(figure, "throughput and speed of one replica")
     return figure
 
@@ -79,11 +75,6 @@ def draw_cost(p: Pictures) -> Figure:
     for curve, colour in zip(p.cost, HUES, strict=False):
         axes.step(p.loads, curve.cost, where="pre", color=colour)
     axes.axvline(p.asked, color=BLACK, linestyle=":")
-    axes.set_xlabel(f"{p.unit} of the service")
-    axes.set_ylabel(p.costs)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    lines = [Line2D([], [], color=colour) for _, colour in zip(p.cost, HUES, strict=False)]
-    explain(figure, lines, [label(curve.deployment) for curve in p.cost], "left", 1)
+    frame(figure, axes, f"{p.unit} of the service", p.costs, [curve.deployment for curve in p.cost])
     heading(figure, "cost within the limits")
     return figure
