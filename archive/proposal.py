@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from archive.elite import Elite
@@ -20,6 +20,7 @@ ENDING = (TRIM, POLISH)  # operators of the end of a search, in no generation
 TIMEOUT = "timeout"  # the stage at which a proposal is rejected because its assessment took too long, twice
 DUPLICATE = "duplicate"  # the stage at which a form is rejected that was proposed before
 PRUNED = "pruned"  # the stage at which a candidate is rejected after the mean field alone
+GATE = "gate"  # the stage at which an idea of a language model is refused before a fit
 JUDGES = "judges"  # the stage at which reviewing language models reject a proposal
 OLD_STAGES = {"hopeless": PRUNED}  # of releases up to 0.3
 SCORED = "scored"  # what an outcome has in place of a stage if it was not rejected
@@ -30,8 +31,8 @@ OUTCOME = "outcome"  # the kind of a journal line that holds an Outcome
 class Rejected:
     """The stage that rejected a candidate, and the reason in one line.
 
-    Stages are parse, caps, units, bounds, numbers, fields, duplicate, judges, pruned, the names of the gates, replay,
-    polish and timeout.
+    Stages are parse, caps, units, bounds, numbers, fields, duplicate, gate, judges, pruned, the names of the gates,
+    replay, polish and timeout.
     """
 
     stage: str
@@ -40,13 +41,33 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A judge's marks for a proposal, each from 0 to 10, and a remark."""
+    """A judge's marks for a proposal, each (criterion, 0 to 10), and a remark."""
 
     judge: str
-    mechanism: int
-    transfer: int
-    identifiable: int
-    economy: int
+    marks: tuple[tuple[str, int], ...]
+    remark: str
+
+    @property
+    def mean(self) -> float:
+        return sum(mark for _, mark in self.marks) / max(len(self.marks), 1)
+
+    def to_json(self) -> JsonObject:
+        return {"judge": self.judge, "marks": dict(self.marks), "remark": self.remark}
+
+    @classmethod
+    def from_json(cls, raw: JsonObject) -> Review:
+        """The review of a JSON object; of older releases each mark is a key of its own. Called by records."""
+        marks = raw.get("marks", {name: mark for name, mark in raw.items() if name not in ("judge", "remark")})
+        k: _Review = reader_of(_Review)({**raw, "marks": marks})
+        return cls(k.judge, tuple(k.marks.items()), k.remark)
+
+
+@record_class
+class _Review:
+    """The JSON object of a review."""
+
+    judge: str
+    marks: Mapping[str, int] = stored(limits=(0, 10))
     remark: str
 
 
@@ -116,7 +137,7 @@ class Outcome:
         line: JsonObject = {"kind": OUTCOME, "id": p.id, "island": p.island, "operator": p.operator}
         line["parents"] = list(p.parents)
         if p.call:
-            line |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
+            line |= {"call": p.call, "idea": p.idea, "reviews": [review.to_json() for review in p.reviews]}
             if p.judges:
                 line["judges"] = p.judges
         if p.motivation:
@@ -126,7 +147,8 @@ class Outcome:
             why = {"stage": self.verdict.stage, "why": self.verdict.why, "text": p.text}
             return line | {"verdict": "rejected", **why, **key}
         dropped = {"dropped": list(self.dropped)} if self.dropped else {}
-        return line | {"verdict": SCORED, **key, **dropped, "elite": self.verdict.to_json()}
+        proposed = {"proposed": p.text} if p.call else {}
+        return line | {"verdict": SCORED, **key, **dropped, **proposed, "elite": self.verdict.to_json()}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Outcome:
@@ -134,7 +156,7 @@ class Outcome:
         line: _Scored | _Refused = reader_of(_Scored if raw.get("verdict") == SCORED else _Refused)(raw)
         verdict: Elite | Rejected
         if isinstance(line, _Scored):
-            text, verdict, dropped = line.elite.text, line.elite, line.dropped
+            text, verdict, dropped = line.proposed or line.elite.text, line.elite, line.dropped
         else:
             text, verdict, dropped = line.text, Rejected(OLD_STAGES.get(line.stage, line.stage), line.why), ()
         proposal = Proposal(
@@ -171,6 +193,7 @@ class _Line:
 @record_class
 class _Scored(_Line):
     elite: Elite
+    proposed: str = stored(lacking="")  # the text before the fit; of a language model's program alone
     dropped: tuple[str, ...] = stored(lacking=())
 
 

@@ -69,6 +69,12 @@ known_option = click.option(
     type=click.Path(path_type=Path),
     help="Repeat a run of language models offline, with its recorded answers.",
 )
+@click.option(
+    "--ideas",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="A research loop of N ideas of language models: hypothesis, gates, fit, review, a folder in RUN/ideas.",
+)
 @known_option
 @llm_options
 @run_options
@@ -78,6 +84,7 @@ def run(
     models: tuple[str, ...],
     start: tuple[str, ...],
     only_start: bool,
+    ideas: int | None,
     repeats: int,
     replay: Path | None,
     baselines: bool,
@@ -99,12 +106,16 @@ def run(
     evolve run --repeats 5                       seeds 0 to 4, with the spread of the results
     evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
-    evolve run --config ideas --max-usd 3        the same, idea by idea, as a document: RUN/RESEARCH.md
+    evolve run --ideas 10 --llm openai/gpt-5.4-mini     idea by idea, each with its findings: RUN/RESEARCH.md
     evolve run --replay runs/0007                the same archive again, from its journal
     """
     if replay is not None:
         return _replay(replay, options, baselines)
+    if ideas:
+        llm.setdefault("proposer", "llm")
     config = _starting_from(llm_config(_config(options, models), llm), start, only_start)
+    if ideas:
+        config = _of_ideas(config, ideas)
     for spec in start:
         if is_checkpoint(Path(spec)) and not options["quiet"]:
             say(best_programs(Path(spec), config.caps).note, err=True)
@@ -163,6 +174,19 @@ def _starting_from(config: Config, programs: tuple[str, ...], only: bool) -> Con
     specs = map(absolute, programs)
     search = replace(config.search, start=(*config.search.start, *specs), only_start=only or config.search.only_start)
     return replace(config, search=search)
+
+
+def _of_ideas(config: Config, ideas: int) -> Config:
+    """The configuration as a research loop: in each generation one question for one program, asked again if it is sent
+    back. Without judges the proposing models review, too."""
+    proposer = config.search.proposer
+    if proposer != "llm":
+        raise InputError(f"--ideas are proposed by language models alone. Leave out --proposer {proposer}.")
+    patience = max(config.search.patience, ideas)
+    search = replace(config.search, generations=ideas, islands=1, batch=1, patience=patience)
+    judges = config.llm.judges or tuple(config.llm.ensemble())
+    llm = replace(config.llm, ideas=True, programs=1, rounds=2, notes_every=1, judges=judges)
+    return replace(config, search=search, llm=llm)
 
 
 def _replay(recording: Path, options: dict[str, Any], baselines: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import click
 
@@ -24,6 +25,7 @@ from evolve.cli.options import (
 from evolve.cli.pools import Where, pool_options
 from evolve.inspect.ablation import Ablation, ablate
 from evolve.inspect.ablation_view import AblationRow, ablation_rows, print_ablation
+from evolve.inspect.assess import assess, print_assessment
 from evolve.inspect.check import check, fields_json, print_check, print_fields
 from evolve.inspect.diagnose import Findings, diagnose, observed
 from evolve.inspect.diagnose_view import print_findings
@@ -33,7 +35,7 @@ from evolve.inspect.provenance import provenance
 from evolve.inspect.refusal import print_refusal, refusal_of
 from evolve.inspect.show import CONSTANTS, Description, constant_rows, describe, print_show
 from evolve.output.terminal import warn
-from evolve.run.folder import check_data
+from evolve.run.folder import check_data, open_run
 from evolve.run.program import Source
 from simulator.common.errors import InputError
 
@@ -43,6 +45,7 @@ MODES = {
     "diagnose": "Show signed errors by load stage, and the terms that could reduce them.",
     "ablate": "Drop each part in turn, fit the rest again, and show which parts earn their place.",
     "check": "Check language, caps, units and gates, as a search does.",
+    "assess": "Fit and score it again, as the search of this run would.",
     "fields": "List the fields that programs may read; takes no PROGRAM.",
 }
 
@@ -53,6 +56,8 @@ MODES = {
 @click.option("--diagnose", "mode", flag_value="diagnose", help=MODES["diagnose"])
 @click.option("--ablate", "mode", flag_value="ablate", help=MODES["ablate"])
 @click.option("--check", "mode", flag_value="check", help=MODES["check"])
+@click.option("--assess", "assessed", metavar="RUN", type=click.Path(path_type=Path), help=MODES["assess"])
+@click.option("--against", metavar="PROGRAM", help="With --assess: compare with this program.")
 @click.option("--fields", "mode", flag_value="fields", help=MODES["fields"])
 @click.option("--physics", is_flag=True, help="With --check: compare with datasheets, TP, batch and model size, too.")
 @click.option(
@@ -71,6 +76,8 @@ def show(
     program: str | None,
     explained: bool,
     mode: str | None,
+    assessed: Path | None,
+    against: str | None,
     physics: bool,
     experiments: str | None,
     ids: tuple[str, ...],
@@ -97,10 +104,13 @@ def show(
     evolve show runs/0001:137 --diagnose
     evolve show my_model.py --ablate --experiments mine.yaml --workers 4
     evolve show my_model.py --check --physics
+    evolve show my_model.py --assess runs/0001 --against champion
     evolve show --fields
     evolve show champion --latex constants.tex
     """
-    mode = mode or ("explain" if explained else None)
+    mode = "assess" if assessed else mode or ("explain" if explained else None)
+    if against and not assessed:
+        raise InputError("--against compares what --assess computes. Give --assess RUN, too.")
     _refuse_unused(mode, physics, tables, bool(experiments or ids))
     if mode == "fields":
         if program or experiments or ids:
@@ -129,6 +139,13 @@ def show(
             verdict = check(source, physics, named_experiments(experiments, ids))
             finish(verdict, as_json, partial(print_check, verbose=verbose()))
             return 0 if verdict.ok else 1
+        case "assess":
+            assert assessed
+            programs = [source, *([load(against, caps)] if against else [])]
+            with where.pool(quiet()) as pool:
+                found = assess(open_run(assessed), programs, pool)
+            finish(found, as_json, print_assessment)
+            return 0 if len(found.scored) == len(programs) else 1
         case "ablate":
             result = _ablation(source, experiments, ids, where)
             tables.write(AblationRow, ablation_rows(result))
@@ -154,7 +171,7 @@ def _refuse_unused(mode: str | None, physics: bool, tables: TableFiles, chosen: 
         raise InputError("--physics applies only together with --check")
     if tables.files and mode not in (None, "ablate"):
         raise InputError(f"--{next(iter(tables.files))} writes constants or parts: leave out --{mode}")
-    if chosen and mode is None:
+    if chosen and mode in (None, "assess"):
         raise InputError("--experiments and --id need --explain, --diagnose, --ablate or --check: give one of them")
 
 

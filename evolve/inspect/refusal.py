@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from archive.proposal import Outcome, Review
 from evolve.output.columns import figures, words, wrapped
@@ -37,7 +37,11 @@ class Refusal:
             "parents": list(proposal.parents),
         }
         if proposal.call:
-            values |= {"call": proposal.call, "idea": proposal.idea, "reviews": list(map(asdict, proposal.reviews))}
+            values |= {
+                "call": proposal.call,
+                "idea": proposal.idea,
+                "reviews": [review.to_json() for review in proposal.reviews],
+            }
         return values
 
 
@@ -67,7 +71,6 @@ def print_refusal(refusal: Refusal) -> None:
 
 def reviews_table(reviews: Sequence[Review]) -> Table:
     """A row for each review: the marks and the remark."""
-    values = [asdict(review) for review in reviews]
-    marks = [name for name in values[0] if name not in ("judge", "remark")]
-    rows = [(r["judge"], *(r[mark] for mark in marks), r["remark"]) for r in values]
+    marks = [name for name, _ in reviews[0].marks]
+    rows = [(r.judge, *(dict(r.marks).get(name) for name in marks), r.remark) for r in reviews]
     return Table.of("Judges: marks of 10", [words("judge"), figures("d", *marks), wrapped("remark")], rows)

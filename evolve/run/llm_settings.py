@@ -18,6 +18,8 @@ class LlmSettings:
 
     models: tuple[str, ...] = ()  # models that propose; PROVIDER/MODEL=WEIGHT in an ensemble
     share: float = 0.25  # share of the proposals that models start with in a mixed search
+    # a research loop: ideas with hypotheses, gates before a fit, a folder for each in RUN/ideas
+    ideas: bool = False
     programs: int = 4  # that a question asks for
     parents: int = 2  # programs that a question shows, the champion among them
     rounds: int = 3  # of a question: after each one the model sees the scores of its programs

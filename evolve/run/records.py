@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from archive.elite import Elite
@@ -180,7 +180,7 @@ class Record:
         if p:
             values["id"] = p.id
         if p and p.call:
-            values |= {"call": p.call, "idea": p.idea, "reviews": [asdict(review) for review in p.reviews]}
+            values |= {"call": p.call, "idea": p.idea, "reviews": [review.to_json() for review in p.reviews]}
         return values
 
 

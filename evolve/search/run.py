@@ -47,6 +47,7 @@ from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
 from evolve.summary import research
 from evolve.summary.recommendation import conclusions
+from evolve.summary.research import Research
 from evolve.summary.result import Refusals, RunReport, cpu_by_stage, cut_off, finished, observed_means_ms
 from simulator.common.errors import InputError
 from simulator.common.json import JsonObject
@@ -143,8 +144,10 @@ def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full
         summary.write(run, report)
         if calls:
             outcomes = run.outcomes()
+            ideas = Research()
+            ideas.tell(outcomes)
             ending = conclusions(report, outcomes, search.population.archive.members())
-            research.write(run.path, research.document(outcomes) + ending)
+            research.write(run.path, ideas.document(ending))
     return report
 
 

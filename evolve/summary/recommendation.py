@@ -1,4 +1,4 @@
-"""The end of RUN/RESEARCH.md: a summary, a comparison of all ideas, and the program that the rule recommends.
+"""The end of RUN/RESEARCH.md: a summary, and the program that the rule recommends.
 
 All of it follows from the outcomes in the journal and the report: no model is asked.
 """
@@ -11,53 +11,39 @@ from collections.abc import Sequence
 from archive.champion import Rule, within
 from archive.elite import SEED, Elite
 from archive.proposal import MODEL, POLISH, Outcome
-from evolve.output.columns import figures, words
-from evolve.output.printing import Block, Code, page
-from evolve.output.table import Table, row
+from evolve.output.printing import Block, Code
 from evolve.output.terminal import command
-from evolve.summary.research import Research, generation, mean_mark, title_of
+from evolve.summary.research import generation, is_idea, mean_mark, title_of
 from evolve.summary.result import RunReport
 from evolve.summary.sentences import LEAST, rule_text
 from simulator.common.text import counted
 
 
-def conclusions(report: RunReport, outcomes: Sequence[Outcome], members: Sequence[Elite]) -> str:
+def conclusions(report: RunReport, outcomes: Sequence[Outcome], members: Sequence[Elite]) -> list[Block]:
     """The end of the document of a finished search. `members` are the programs of its archive."""
-    research = Research()
-    research.tell(outcomes)
     best = report.champion
     if best is None:
-        return "\n# Conclusions\n\nNo candidate could be scored: there is nothing to recommend.\n"
+        return ["## Conclusions", "No candidate could be scored: there is nothing to recommend."]
     by_id = {outcome.proposal.id: outcome for outcome in outcomes}
     near, rule = within(members, report.rule)
-    parts = [
-        "# Conclusions",
-        "## Executive summary",
-        _summary(report, research, best, rule, by_id),
-        "## Comparison",
-        _comparison(report, research, best, rule),
+    return [
+        "## Conclusions",
+        _summary(report, best, by_id),
         "## Recommendation",
         *_recommendation(report, best, near, rule, len(members), by_id),
     ]
-    return "\n" + page(parts)
 
 
-def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_id: dict[int, Outcome]) -> list[str]:
-    ideas = research.ideas
+def _summary(report: RunReport, best: Elite, by_id: dict[int, Outcome]) -> list[str]:
+    ideas = [o for o in by_id.values() if is_idea(o)]
     models = sorted({o.proposal.operator.removeprefix(MODEL) for o in ideas})
     refused = Counter(o.rejection.stage for o in ideas if o.rejection)
     reasons = ", ".join(f"{count} at {stage}" for stage, count in refused.most_common())
-    scored = [o for o in ideas if o.elite]
-    gains = [(gain, o) for o in scored if (gain := _gain(o, research, rule)) is not None and gain > 0]
     lines = [
         f"{counted(len(ideas), 'idea')} by {', '.join(models) or 'no model'} in "
-        f"{counted(len({generation(o.proposal) for o in ideas}), 'generation')}: {len(scored)} scored, "
-        f"{refused.total()} refused" + (f" ({reasons})." if reasons else "."),
-        f"Ideas with a lower {LEAST[rule.by]} than the program that they started from: {len(gains)}.",
+        f"{counted(len({generation(o.proposal) for o in ideas}), 'generation')}: "
+        f"{len(ideas) - refused.total()} scored, {refused.total()} refused" + (f" ({reasons})." if reasons else "."),
     ]
-    if gains:
-        gain, idea = max(gains, key=lambda x: (x[0], -x[1].proposal.id))
-        lines.append(f"The largest gain, {gain:.2f}, is that of idea {idea.proposal.id}: {_title(idea)}.")
     reviews = [review for o in ideas for review in o.proposal.reviews]
     if (mark := mean_mark(reviews)) is not None:
         judges = counted(len({review.judge for review in reviews}), "judge")
@@ -70,61 +56,6 @@ def _summary(report: RunReport, research: Research, best: Elite, rule: Rule, by_
     if why := report.calls.get("stopped"):
         lines.append(f"The search stopped before its end: {why}.")
     return lines
-
-
-def _comparison(report: RunReport, research: Research, best: Elite, rule: Rule) -> Table:
-    columns = [
-        words("idea", "base"),
-        figures(".2f", "mean error", "group-out", "E2E", "TTFT", "ITL"),
-        figures("", "size"),
-        figures(".1f", "mean mark"),
-        words("verdict"),
-    ]
-    front = {elite.id for elite in report.front}
-    rows = []
-    for outcome in research.ideas:
-        p, base, mark = outcome.proposal, research.base(outcome.proposal), mean_mark(outcome.proposal.reviews)
-        cells = *_cells(outcome.elite), mark, _verdict(outcome, research, rule, best, front)
-        name = f"{p.id}: {_title(outcome)}"
-        rows.append(row(name, base.id if base else None, *cells, style="bold" if p.id == best.id else ""))
-    if best.id not in {o.proposal.id for o in research.ideas}:
-        base_id = best.parents[0] if best.parents else None
-        rows.append(row(f"program {best.id}", base_id, *_cells(best), None, "champion", style="bold"))
-    caption = "Errors in percent; size: operations + constants; mean mark: of 10, over all judges."
-    return Table.of("Ideas", columns, rows, caption)
-
-
-def _cells(elite: Elite | None) -> tuple[object, ...]:
-    if elite is None:
-        return (None,) * 6
-    errors = elite.mean_error, elite.group_out, elite.score.e2e, elite.score.ttft, elite.score.itl
-    return *errors, f"{elite.operations}+{elite.constants}"
-
-
-def _verdict(outcome: Outcome, research: Research, rule: Rule, best: Elite, front: set[int]) -> str:
-    if outcome.rejection:
-        return f"refused: {outcome.rejection.stage}"
-    elite = outcome.elite
-    assert elite is not None
-    if elite.id == best.id:
-        return "champion"
-    if best.operator == POLISH and best.parents[0] == elite.id:
-        return f"champion, its constants polished as program {best.id}"
-    if not elite.consistent:
-        return ", ".join(filter(None, ("contradicts the datasheet", research.same_form(elite.id))))
-    gain = _gain(outcome, research, rule)
-    than = (
-        "group-out not measured" if gain is None else "better than its base" if gain > 0 else "no better than its base"
-    )
-    parts = (than, "on the front" if elite.id in front else "", research.same_form(elite.id))
-    return ", ".join(part for part in parts if part)
-
-
-def _gain(outcome: Outcome, research: Research, rule: Rule) -> float | None:
-    """The fall of the selection score from an idea's base to the idea; None if one was not measured."""
-    base, elite = research.base(outcome.proposal), outcome.elite
-    before, after = (rule.measured_selection_score(e) if e else None for e in (base, elite))
-    return None if before is None or after is None else before - after
 
 
 def _recommendation(

@@ -1,44 +1,48 @@
-"""RUN/RESEARCH.md: the ideas of language models in the order in which they were tried, with their outcomes.
+"""RUN/RESEARCH.md: the ideas of language models in a table, best first, and what is settled about their terms.
 
-The document depends on outcomes only, so that a resumed run and a replay write the same one, and while a search runs it
-only grows. What models wrote is quoted: each text is one line, which cannot become a heading, a link or HTML.
+The document depends on outcomes only, so that a resumed run and a replay write the same one. What models wrote is
+quoted: each text is one line, which cannot become a heading, a link or HTML. `ideas` writes more on each idea of a
+research loop, in a folder of its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from archive.elite import Elite
-from archive.proposal import MODEL, Outcome, Proposal, Review
-from evolve.output.table import number
-from simulator.common.documents import read_bytes
+from archive.elite import SEED, Elite
+from archive.proposal import GATE, Outcome, Proposal, Review
+from evolve.output.columns import figures, words
+from evolve.output.printing import Block, page
+from evolve.output.table import Row, Table, number, row
+from evolve.summary.finding import HOLDS, SETTLED, WORSE, Finding, by_chance, finding
 from simulator.common.files import write_text
 from simulator.common.text import counted, plain
 from simulator.language.key import key
-from simulator.language.measure import features
-from simulator.language.parse import parse
-from simulator.language.source import ProgramError
-from simulator.schema import READABLE
 
 FILE = "RESEARCH.md"
+TITLE = "# Ideas of language models, best first"
 HEAD = (
-    "# Ideas of language models, in the order in which they were tried\n\n"
-    "Errors are mean absolute errors in percent on the fitted runs, leave-group-out errors those of the worst quarter\n"
-    "of the runs left out of the fit. In brackets: the change against the parent of an idea. `evolve show\n"
-    "RUN:NUMBER` prints an idea's program. What models wrote is quoted, not checked: their A is the program that they\n"
-    "were asked to change, a bare number such as 1 a proposal of the same or the last answer, and D1, D2, ... are the\n"
-    "deployments as their question lists them (`evolve llm prompt RUN NUMBER --sent`).\n"
+    "Errors are in percent. group-out: leave-group-out error, of constants fitted without each model, GPU, precision "
+    "and so on in turn; forms are chosen with all runs in sight. Difference: that of this error to the program "
+    "that an idea changed, in points, paired by cell, with its 95 % interval. An idea holds if all of the interval is "
+    "below 0 and no fitted seed program is better; it does not hold if all of it is above. `evolve show RUN:IDEA` "
+    "prints a program. Titles are the models' words, all figures those of the journal."
 )
+MOST_ROWS = 200  # of the table: the document has at most 300 lines
+MOST_SETTLED = 20  # findings of a kind that it lists
 MOST_ISSUES = 12  # of which a creator is told: those of the ideas with the lowest marks
-LONGEST_MOTIVATION = 1200  # characters of a motivation that the document quotes
+LONGEST_MOTIVATION = 1200  # characters of a motivation that is quoted
 LONGEST_WORK = 400  # of related work
 LONGEST_ANSWER = 400  # of an answer to an issue
 LONGEST_WHY = 300  # of why an idea was refused
-LABEL = re.compile(r"[\s>*_#-]*(?:Issue[\s*_]*#?(\d{1,3})|(Related work))[\s*_]*[:.)-][\s*_:]*(.*)", re.IGNORECASE)
-UNITS = {f"{f.scope}.{f.name}": f.unit for f in READABLE.values()}
+LABEL = re.compile(
+    r"[\s>*_#-]*(?:Issue[\s*_]*#?(?P<issue>\d{1,3})|(?P<name>Related work|Hypothesis|Expect))"
+    r"[\s*_]*[:.)-][\s*_:]*(?P<rest>.*)",
+    re.IGNORECASE,
+)
 LONGEST_TITLE = 60  # characters
 LEAST_CLAUSE = 16  # characters of one that says enough by itself
 CLAUSE = re.compile(r"[:;,.!?]\s|\s[-–—(]|[.!?]$")  # where a clause ends
@@ -49,7 +53,6 @@ LEADING = re.compile(
     r"|their|to|under|when|where|which|while|with|without|\S+'s))+$",
     re.IGNORECASE,
 )
-ACTIVE = re.compile(r"[\\<\[]")  # what Markdown would read as an escape, HTML, a link or a picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +72,38 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """An answer's words on its idea: the reason, the related work, and its answers to issues by number."""
+    """An answer's words on its idea: the reason, the hypothesis, what is expected to improve, the related work, and its
+    answers to issues by number."""
 
     why: str
     work: str = ""
     answers: Mapping[int, str] = field(default_factory=dict)
+    hypothesis: str = ""
+    expect: str = ""
 
 
 def prose(motivation: str) -> Prose:
-    """The parts of a motivation. A line `Issue N: ...` or `Related work: ...` begins one, an empty line ends it.
+    """The parts of a motivation. A line `Hypothesis: ...`, `Expect: ...`, `Issue N: ...` or `Related work: ...` begins
+    one, an empty line ends it.
 
     >>> prose("Launches cost time.\\nIssue 2: it scales\\nwith layers now.\\n\\nRelated work: none").answers
     {2: 'it scales with layers now.'}
     """
-    why, work, answers = list[str](), list[str](), dict[int, list[str]]()
+    why, named, answers = list[str](), dict[str, list[str]](), dict[int, list[str]]()
     into = why
     for line in motivation.split("\n"):
         if label := LABEL.fullmatch(line):
-            into = answers.setdefault(int(label[1]), []) if label[1] else work
-            line = label[3]
+            number, name = label["issue"], label["name"]
+            into = answers.setdefault(int(number), []) if number else named.setdefault(name.lower(), [])
+            line = label["rest"]
         elif not line.strip():
             into = why
         into.append(line)
     texts = {n: plain(" ".join(lines), LONGEST_ANSWER) for n, lines in sorted(answers.items())}
-    return Prose(plain(" ".join(why), LONGEST_MOTIVATION), plain(" ".join(work), LONGEST_WORK), texts)
+    work, hypothesis, expect = (
+        plain(" ".join(named.get(name, [])), LONGEST_WORK) for name in ("related work", "hypothesis", "expect")
+    )
+    return Prose(plain(" ".join(why), LONGEST_MOTIVATION), work, texts, hypothesis, expect)
 
 
 def is_idea(outcome: Outcome) -> bool:
@@ -106,43 +117,39 @@ def generation(proposal: Proposal) -> int:
     return int(proposal.call.split("/")[0])
 
 
-def marks(review: Review) -> dict[str, int]:
-    values = {f.name: getattr(review, f.name) for f in fields(review)}
-    return {name: value for name, value in values.items() if isinstance(value, int)}
-
-
 def mean_mark(reviews: Sequence[Review]) -> float | None:
-    """The mean of all marks of some reviews; None without reviews."""
-    given = [mark for review in reviews for mark in marks(review).values()]
-    return sum(given) / len(given) if given else None
+    """The mean mark over some reviews, 0 to 10; None without reviews."""
+    return sum(review.mean for review in reviews) / len(reviews) if reviews else None
 
 
 class Research:
-    """The ideas of a run so far, and the document about them. `text` is that document."""
+    """The ideas of a run so far, what was found out about them, and the document about them."""
 
     def __init__(self) -> None:
-        self.text = HEAD
         self.ideas: list[Outcome] = []
+        self.findings: dict[int, Finding] = {}  # of scored ideas, by idea
+        self.seed: Elite | None = None  # the fitted seed program with the lowest leave-group-out error
         self._elites: dict[int, Elite] = {}
         self._forms: dict[str, int] = {}  # the first idea of each scored form, by the key of what the fit left of it
         self._same: dict[int, int] = {}  # that of later ideas of the same form, by idea
-        self._entries: list[str] = []
         self._issues: dict[int, list[Issue]] = {}  # by the generation that is asked to answer them
 
     def tell(self, outcomes: Iterable[Outcome]) -> None:
         """Take in further outcomes, of whole generations."""
         for outcome in outcomes:
-            if outcome.elite:
-                self._elites[outcome.elite.id] = outcome.elite
+            elite, base = outcome.elite, self.base(outcome.proposal)
+            if elite:
+                self._elites[elite.id] = elite
+                if elite.operator.startswith(SEED) and elite.consistent:
+                    self.seed = min(filter(None, (self.seed, elite)), key=lambda e: (e.charged_group_out, e.id))
             if is_idea(outcome):
-                if outcome.elite:
-                    first = self._forms.setdefault(key(outcome.elite.program), outcome.elite.id)
-                    if first != outcome.elite.id:
-                        self._same[outcome.elite.id] = first
-                entry = self._entry(outcome)
                 self.ideas.append(outcome)
-                self._entries.append(entry)
-                self.text += entry
+                if elite:
+                    first = self._forms.setdefault(key(elite.program), elite.id)
+                    if first != elite.id:
+                        self._same[elite.id] = first
+                    if base:
+                        self.findings[elite.id] = finding(outcome, base, title_of(outcome.proposal.idea), self.seed)
 
     def issues(self, number: int) -> list[Issue]:
         """The judges' objections to the ideas of the latest reviewed generation before generation `number`."""
@@ -150,7 +157,7 @@ class Research:
             reviewed = [o.proposal for o in self.ideas if o.proposal.reviews and generation(o.proposal) < number]
             latest = max(map(generation, reviewed), default=0)
             found = [
-                Issue(r.judge, p.id, p.idea or "no title", r.remark, mean_mark([r]) or 0.0)
+                Issue(r.judge, p.id, p.idea or "no title", r.remark, r.mean)
                 for p in reviewed
                 if generation(p) == latest
                 for r in p.reviews
@@ -167,142 +174,107 @@ class Research:
     def base(self, proposal: Proposal) -> Elite | None:
         return self._elites.get(proposal.parents[0]) if proposal.parents else None
 
+    def settled(self, *verdicts: str) -> list[Finding]:
+        """The findings with these verdicts, or with all that are settled, the latest first."""
+        return [f for f in reversed(self.findings.values()) if f.verdict in (verdicts or SETTLED)]
+
     def recent(self, most: int) -> str:
-        """The document in at most `most` characters: the latest ideas in full, a line on each earlier one.
+        """A line on each idea in at most `most` characters, the latest first; the oldest ones may be left out."""
+        lines, size = list[str](), 0
+        for outcome in reversed(self.ideas):
+            line = self._line(outcome)
+            if (size := size + len(line) + 1) > most:
+                return "\n".join([*lines, f"and {len(self.ideas) - len(lines)} more"])
+            lines.append(line)
+        return "\n".join(lines)
 
-        Lines on the oldest ideas are left out if not even they have room.
-        """
-        lines = [self._line(outcome) for outcome in self.ideas]
-        size, brief = len(HEAD) + 1 + sum(map(len, self._entries)), 0
-        while size > most and brief < len(lines):
-            size += len(lines[brief]) - len(self._entries[brief])
-            brief += 1
-        dropped, note = 0, ""
-        while size + len(note) > most and dropped < brief:
-            size -= len(lines[dropped])
-            dropped += 1
-            note = f"- {counted(dropped, 'earlier idea')} left out\n"
-        return "".join([HEAD, "\n", note, *lines[dropped:brief], *self._entries[brief:]])
+    def document(self, ending: Sequence[Block] = ()) -> str:
+        """RESEARCH.md, with these blocks at its end."""
+        best = sorted(self.ideas, key=self._rank)
+        left = [f"and {len(best) - MOST_ROWS} more, with larger errors"] if len(best) > MOST_ROWS else []
+        return page(
+            [
+                TITLE,
+                HEAD,
+                self._standing(),
+                self._table(best[:MOST_ROWS]),
+                *left,
+                *self._settled("## What holds", HOLDS),
+                *self._settled("## What does not hold", WORSE),
+                *ending,
+            ]
+        )
 
-    def _entry(self, outcome: Outcome) -> str:
-        p, about = outcome.proposal, prose(outcome.proposal.motivation)
-        base = self.base(p)
-        # the fit may have removed terms; of a scored idea the journal keeps only what is left
-        text = outcome.elite.text if outcome.elite else p.text
-        issues = dict(enumerate(self.issues(generation(p)), 1))
-        answers = [
-            f"- Issue {n}, {quoted(issues[n].line)}\n  - {quoted(answer)}"
-            for n, answer in about.answers.items()
-            if n in issues  # what else a model answers was not asked
+    def _standing(self) -> str:
+        """What is to be beaten, what was found, and what chance would find."""
+        to_beat = (
+            f"To beat: seed `{self.seed.operator.removeprefix(SEED)}`, group-out {_percent(self.seed.group_out)}. "
+            if self.seed
+            else ""
+        )
+        sent_back = sum(bool(o.rejection and o.rejection.stage == GATE) for o in self.ideas)
+        back = f", {sent_back} sent back before a fit" if sent_back else ""
+        hold, not_hold = (len(self.settled(verdict)) for verdict in (HOLDS, WORSE))
+        found = f"{counted(len(self.ideas), 'idea')}{back}: {hold} hold, {not_hold} do not. "
+        return f"{to_beat}{found}{by_chance(self.findings.values())}".strip()
+
+    def _table(self, ideas: Sequence[Outcome]) -> Table:
+        columns = [
+            words("idea", "verdict"),
+            figures(".2f", "group-out"),
+            words("difference (95 %)"),
+            figures(".2f", "mean error"),
+            words("size"),
+            figures(".1f", "mark"),
         ]
-        parts = [
-            f"## Idea {p.id}: {title(p)}",
-            f"Generation {generation(p)}{_round(p)}, by {quoted(p.operator.removeprefix(MODEL))}"
-            + (f", a change of program {base.id}." if base else "."),
-            f"**Idea.** {quoted(whole)}" if (whole := _whole(p.idea)) != title_of(p.idea) else "",
-            f"**Motivation.** {quoted(about.why)}" if about.why else "",
-            f"**Related work.** {quoted(about.work)}" if about.work else "",
-            f"**Features.** {read}." if (read := fields_read(text)) else "",
-            f"**Result.** {result(outcome, base)}{_sentence(self.same_form(p.id))}",
-            _block("Reviews", [_review(review) for review in p.reviews]),
-            _block("Answers to the reviews", answers),
-        ]
-        return "\n" + "\n\n".join(part for part in parts if part) + "\n"
+        return Table.of("", columns, [self._row(outcome) for outcome in ideas])
+
+    def _row(self, outcome: Outcome) -> Row:
+        p, elite, found = outcome.proposal, outcome.elite, self.findings.get(outcome.proposal.id)
+        mark, name = mean_mark(p.reviews), f"{p.id}: {title_of(p.idea) or 'no title'}"
+        if elite is None:
+            return row(name, self.verdict(outcome), None, "-", None, "-", mark)
+        size = f"{elite.operations}+{elite.constants}"
+        return row(
+            name, self.verdict(outcome), elite.group_out, found.figures if found else "-", elite.mean_error, size, mark
+        )
+
+    def verdict(self, outcome: Outcome) -> str:
+        """What became of an idea, in a few words."""
+        if outcome.rejection:
+            return f"refused: {outcome.rejection.stage}"
+        found, same = self.findings.get(outcome.proposal.id), self.same_form(outcome.proposal.id)
+        return ", ".join(filter(None, (found.verdict if found else "", same)))
+
+    def _rank(self, outcome: Outcome) -> tuple[bool, bool, float, int]:
+        elite, found = outcome.elite, self.findings.get(outcome.proposal.id)
+        holds = bool(found and found.verdict == HOLDS)
+        return elite is None, not holds, elite.charged_group_out if elite else 0.0, outcome.proposal.id
+
+    def _settled(self, head: str, verdict: str) -> list[Block]:
+        found = self.settled(verdict)[:MOST_SETTLED]
+        return [head, [f"{f.title}: {f.line}" for f in found]] if found else []
 
     def _line(self, outcome: Outcome) -> str:
-        p, elite, base = outcome.proposal, outcome.elite, self.base(outcome.proposal)
+        p, elite, found = outcome.proposal, outcome.elite, self.findings.get(outcome.proposal.id)
         mark = mean_mark(p.reviews)
-        became = f"refused at {outcome.rejection.stage}" if outcome.rejection else ""
-        if elite:
-            mean_error = _with_change(elite.mean_error, base.mean_error if base else None)
-            became = f"mean error {mean_error}, group-out {_group_out(elite, base)}"
+        errors = f", group-out {_percent(elite.group_out)}, difference {found.figures}" if elite and found else ""
         judged = "" if mark is None else f", mean mark {mark:.1f}"
-        same = f", {form}" if (form := self.same_form(p.id)) else ""
-        return f"- Idea {p.id}: {title(p)}: {became}{same}{judged}\n"
-
-
-def document(outcomes: Iterable[Outcome]) -> str:
-    research = Research()
-    research.tell(outcomes)
-    return research.text
+        return f"- idea {p.id}: {title_of(p.idea) or 'no title'}: {self.verdict(outcome)}{errors}{judged}"
 
 
 def write(folder: Path, text: str) -> None:
-    """Write the document of a run, unless its file says more already, as while a run catches up with its journal."""
-    path = folder / FILE
-    if not (path.is_file() and read_bytes(path, kept=True).startswith(text.encode())):
-        write_text(path, text)
+    """Write the document of a run."""
+    write_text(folder / FILE, text)
 
 
-def title(proposal: Proposal) -> str:
-    return quoted(title_of(proposal.idea)) or "no title"
-
-
-def _whole(idea: str) -> str:
+def whole_idea(idea: str) -> str:
     """An idea in a sentence; one that was journalled in part ends after its last whole word."""
     return f"{whole_words(idea, len(idea))} {CUT}" if idea.endswith(CUT) else idea
 
 
-def quoted(text: str) -> str:
-    return ACTIVE.sub(r"\\\g<0>", text)
-
-
-def fields_read(text: str) -> str:
-    """The fields that a program reads, with their units; "" if it cannot be read."""
-    try:
-        names = features(parse(text))
-    except ProgramError:
-        return ""
-    return ", ".join(f"`{name}` ({UNITS[name]})" for name in names)
-
-
-def result(outcome: Outcome, base: Elite | None) -> str:
-    """The outcome of an idea: its errors with their changes against its base, or why it was refused."""
-    if outcome.rejection:
-        return f"Refused at {outcome.rejection.stage}: {quoted(plain(outcome.rejection.why, LONGEST_WHY))}"
-    elite = outcome.elite
-    assert elite is not None
-    score = elite.score
-    figures = {"worst-3 E2E": score.worst3, "E2E": score.e2e, "TTFT": score.ttft, "ITL": score.itl}
-    rest = ", ".join(f"{name} {number(value, 2, signed=False)}" for name, value in figures.items())
-    consistent = "" if elite.consistent else " It contradicts the datasheet."
-    dropped = ", ".join(f"`{name}`" for name in outcome.dropped)
-    less = _sentence(f"the fit dropped: {dropped}" if dropped else "")
-    return (
-        f"Mean error {_with_change(elite.mean_error, base.mean_error if base else None)}, "
-        f"group-out {_group_out(elite, base)}; {rest}; "
-        f"{counted(elite.operations, 'operation')}, {counted(elite.constants, 'constant')}.{consistent}{less}"
-    )
-
-
-def _sentence(text: str) -> str:
-    return f" {text[0].upper()}{text[1:]}." if text else ""
-
-
-def _group_out(elite: Elite, base: Elite | None) -> str:
-    return (
-        "not measured" if elite.group_out is None else _with_change(elite.group_out, base.group_out if base else None)
-    )
-
-
-def _with_change(value: float, before: float | None) -> str:
-    return f"{value:.2f}" if before is None else f"{value:.2f} ({number(value - before, 2)})"
-
-
-def _round(proposal: Proposal) -> str:
-    """The round of the question, if it is not the first."""
-    purpose, _, number = proposal.call.split("/")[1].partition("-")
-    return f", {purpose} {number}" if purpose == "round" else ""
-
-
-def _review(review: Review) -> str:
-    given = ", ".join(f"{name} {mark}" for name, mark in marks(review).items())
-    remark = f": {quoted(review.remark)}" if review.remark else ""
-    return f"- {quoted(review.judge)}: {given} (mean {mean_mark([review]):.1f}){remark}"
-
-
-def _block(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"**{title}.**", "", *lines]) if lines else ""
+def _percent(error: float | None) -> str:
+    return number(error, 2, signed=False)
 
 
 # short titles for what language models call their ideas, which are often whole sentences

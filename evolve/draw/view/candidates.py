@@ -51,7 +51,7 @@ def columns(
         "parents": [list(o.proposal.parents) for o in outcomes],
         "stage": [stages[o.rejection.stage] if o.rejection else 0 for o in outcomes],
         "why": [o.rejection.why if o.rejection else None for o in outcomes],
-        "text": [o.proposal.text for o in outcomes],
+        "text": [o.elite.text if o.elite else o.proposal.text for o in outcomes],
         "key": [o.key or (o.elite.key if o.elite else "") for o in outcomes],
         "idea": [o.proposal.idea or None for o in outcomes],
         "generation": [row.generation for row in rows],

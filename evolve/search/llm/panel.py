@@ -8,23 +8,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import scipy
 
 from archive.proposal import JUDGES, Outcome, Rejected, Review, is_outcome
-from archive.score import Errors
+from archive.score import CellErrors, Errors
 from evaluator.diagnose.describe import left_out_changes
 from evolve.search.llm.answer import LONGEST
 from evolve.search.llm.calls import LlmCall, Messages, call_log, numbered, parts_of
 from evolve.search.llm.prompt import Templates, bare, fields_text, figures, fill
 from evolve.search.llm.question import Asker, Candidate, Question
+from evolve.summary.finding import change, difference, paired, precedents
+from evolve.summary.ideas import Cited
+from evolve.summary.research import mean_mark, prose
 from simulator.common.json import JsonObject
 from simulator.common.text import plain
 from simulator.language.measure import features
 from simulator.language.parse import parse
 
-RUBRIC = ("mechanism", "transfer", "identifiable", "economy")
+RUBRIC = ("evidence", "simplicity", "physics", "novelty", "citations")
 BEST = 10  # the highest mark
 TOGETHER = 8  # candidates in one question
 NEAR = 0.05  # relative difference of selection scores up to which the judges decide between two programs
@@ -35,27 +39,33 @@ LONGEST_DOUBT = 120  # characters of a line of doubts
 MOST_DOUBTS = 2  # lines of doubts of a candidate
 LEAST = 10  # programs for a rank correlation
 
-LeftOut = Mapping[int, Sequence[Errors]]  # of programs by id: errors on runs left out of the fit
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What judges are told besides the candidates: the document about the run so far, the errors of parents on runs
+    left out of the fit, by id, the fields with a single value in the data, as `s.name`, the terms of known programs by
+    name, and what a text cites, a line each."""
+
+    document: str
+    left_out: Mapping[int, Sequence[Errors]]
+    one_value: Collection[str]
+    terms: Mapping[str, frozenset[str]]
+    cited: Cited
 
 
 def review(
     questions: Sequence[Question],
     models: Sequence[str],
     asker: Asker,
-    document: str,
-    left_out: LeftOut,
-    one_value: Collection[str],
+    known: Known,
 ) -> None:
-    """Have every model review the scored candidates, once more after an unusable answer, and refuse some of them.
-
-    document: about the run so far. one_value: the fields with a single value in the data, as `s.name`.
-    """
+    """Have every model review the scored candidates, once more after an unusable answer, and refuse some of them."""
     scored = [(question, candidate) for question in questions for candidate in question.scored]
     if not models or not scored:
         return
     groups = [scored[a : a + TOGETHER] for a in range(0, len(scored), TOGETHER)]
     asked = [
-        (asker.call("judge", 100 * j + g, model, messages(asker.texts, group, document, left_out)), group)
+        (asker.call("judge", 100 * j + g, model, messages(asker.texts, group, known)), group)
         for j, model in enumerate(models)
         for g, group in enumerate(groups)
     ]
@@ -72,7 +82,7 @@ def review(
     for _, candidate in scored:
         candidate.refused = verdict(candidate.reviews, asker.config.llm.judge_below)
     judged = [candidate for _, candidate in scored if candidate.reviews and not candidate.refused]
-    refused = choose(judged, one_value)
+    refused = choose(judged, known.one_value)
     for candidate in judged:
         candidate.refused = refused.get(candidate.number)
 
@@ -98,11 +108,12 @@ def _reviews(call: LlmCall, count: int, asker: Asker) -> list[Review | None]:
 
 def verdict(given: Sequence[Review], below: float) -> Rejected | None:
     """The rejection of a candidate whose mean mark over its reviews is less than `below`; None without reviews."""
-    if not given or average(given) >= below:
+    mean = mean_mark(given)
+    if mean is None or mean >= below:
         return None
-    lines = [f"{review.judge} {average([review]):.1f}: {review.remark}" for review in given]
+    lines = [f"{review.judge} {review.mean:.1f}: {review.remark}" for review in given]
     remarks = "; ".join(line.removesuffix(": ") for line in lines)
-    return Rejected(JUDGES, f"{average(given):.1f} of {BEST} by {len(given)} judges, {below:g} wanted: {remarks}")
+    return Rejected(JUDGES, f"{mean:.1f} of {BEST} by {len(given)} judges, {below:g} wanted: {remarks}")
 
 
 def choose(judged: Sequence[Candidate], one_value: Collection[str]) -> dict[int, Rejected]:
@@ -114,14 +125,14 @@ def choose(judged: Sequence[Candidate], one_value: Collection[str]) -> dict[int,
     read = {c.number: set(features(c.scored.program)) & set(one_value) for c in judged if c.scored}
     kept: list[Candidate] = []
     refused: dict[int, Rejected] = {}
-    for one in sorted(judged, key=lambda c: (-average(c.reviews), c.selection_score, c.number)):
+    for one in sorted(judged, key=lambda c: (-mark(c), c.selection_score, c.number)):
         near = [other for other in kept if read[other.number] != read[one.number] and _preferred(other, one)]
         if not near:
             kept.append(one)
             continue
         better = near[0]
         fields = ", ".join(sorted(read[better.number] ^ read[one.number]))
-        marks = f"{average(better.reviews):.1f} to {average(one.reviews):.1f} of {BEST}"
+        marks = f"{mark(better):.1f} to {mark(one):.1f} of {BEST}"
         refused[one.number] = Rejected(
             JUDGES,
             f"the judges prefer proposal {better.number}, {marks}: its errors are within {100 * NEAR:g} % of these, "
@@ -130,11 +141,16 @@ def choose(judged: Sequence[Candidate], one_value: Collection[str]) -> dict[int,
     return refused
 
 
+def mark(candidate: Candidate) -> float:
+    """The mean mark of a reviewed candidate."""
+    return mean_mark(candidate.reviews) or 0.0
+
+
 def _preferred(better: Candidate, other: Candidate) -> bool:
     assert better.scored and other.scored
     scores = better.selection_score, other.selection_score
     return (
-        average(better.reviews) > average(other.reviews)
+        mark(better) > mark(other)
         and {r.judge for r in better.reviews} == {r.judge for r in other.reviews}
         and better.scored.consistent == other.scored.consistent  # else datasheets or kernels tell them apart
         and max(scores) <= (1 + NEAR) * min(scores)
@@ -144,31 +160,36 @@ def _preferred(better: Candidate, other: Candidate) -> bool:
 # the question to a judge
 
 
-def messages(
-    texts: Templates, group: Sequence[tuple[Question, Candidate]], document: str, left_out: LeftOut
-) -> Messages:
+def messages(texts: Templates, group: Sequence[tuple[Question, Candidate]], known: Known) -> Messages:
     """The question about a group of candidates. It explains the fields that these read, and no others."""
     bases = {question.base.id: question.base for question, _ in group}
     parents = "\n".join(f"Parent, program {id}: {figures(base)}." for id, base in bases.items())
     programs = [bare(candidate.scored.text) for _, candidate in group if candidate.scored]
-    cases = [_case(i, *pair, text, left_out) for i, (pair, text) in enumerate(zip(group, programs, strict=True), 1)]
+    cases = [_case(i, *pair, text, known) for i, (pair, text) in enumerate(zip(group, programs, strict=True), 1)]
     text = fill(
         texts["judge"],
         fields=fields_text({name for program in programs for name in features(parse(program))}),
-        document=document[:LONGEST_DOCUMENT].strip() or "Nothing yet.",
+        document=known.document[:LONGEST_DOCUMENT].strip() or "Nothing yet.",
         candidates="\n\n".join([parents, *cases]),
     )
     return (("user", text),)
 
 
-def _case(number: int, question: Question, candidate: Candidate, text: str, left_out: LeftOut) -> str:
-    """A candidate with its errors, the differences from its parent's on runs left out, its doubts, and its program."""
+def _case(number: int, question: Question, candidate: Candidate, text: str, known: Known) -> str:
+    """A candidate with its errors, the differences from its parent's on runs left out, its doubts, the precedents of
+    its terms, what it cites, and its program."""
     assert candidate.trial and candidate.scored
+    about, base = prose(candidate.idea.motivation), question.base
+    low_to_high = paired(candidate.scored.left_out or CellErrors(()), CellErrors(base.cells))
     lines = [
         f"Candidate {number}: {candidate.idea.title or 'no idea given'}",
-        f"From program {question.base.id}, fitted: {figures(candidate.scored)}.",
+        *([f"Hypothesis: {about.hypothesis}"] if about.hypothesis else []),
+        f"From program {base.id}, fitted: {figures(candidate.scored)}.",
+        f"Difference: {difference(*low_to_high[:2])}.",
+        precedents(change(base.program, parse(candidate.idea.text)), known.terms),
+        *(f"Cites {line}" for line in known.cited(about.work)),
     ]
-    if changes := left_out_changes(left_out.get(question.base.id, ()), candidate.trial.left_out):
+    if changes := left_out_changes(known.left_out.get(base.id, ()), candidate.trial.left_out):
         lines.append(changes)
     lines += [plain(line, LONGEST_DOUBT) for line in candidate.trial.doubts.splitlines()][:MOST_DOUBTS]
     return "\n".join([*lines, f"\n```python\n{text.strip()}\n```"])
@@ -191,9 +212,8 @@ def reviews(answer: str, model: str, count: int) -> list[Review | None]:
     by_candidate: list[Review | None] = [None] * count
     for raw in _cases(answer, count):
         if not _bad_marks(raw):
-            marks = {name: raw[name] for name in RUBRIC}
             remark = plain(str(raw.get("remark") or ""), LONGEST_REMARK)
-            by_candidate[raw["candidate"] - 1] = Review(model, **marks, remark=remark)
+            by_candidate[raw["candidate"] - 1] = Review(model, tuple((name, raw[name]) for name in RUBRIC), remark)
     return by_candidate
 
 
@@ -210,11 +230,6 @@ def wrong(answer: str, count: int) -> str:
             bad = ", ".join(_bad_marks(of_candidate[i]))
             faults.append(f"{bad} of candidate {i} must be a whole number from 0 to {BEST}")
     return "; ".join(faults)
-
-
-def average(given: Sequence[Review]) -> float:
-    """The mean mark over one or more reviews, 0 to 10."""
-    return sum(float(sum(getattr(r, name) for name in RUBRIC)) / len(RUBRIC) for r in given) / len(given)
 
 
 def _cases(answer: str, count: int) -> list[JsonObject]:
@@ -260,7 +275,7 @@ def statistics(lines: Sequence[Mapping[str, Any]]) -> JsonObject:
     for proposal, elite in ((outcome.proposal, outcome.elite) for outcome in outcomes):
         parent = elites.get(proposal.parents[0]) if proposal.parents else None
         if proposal.reviews and elite and parent and elite.group_out is not None and parent.group_out is not None:
-            marks.append(average(proposal.reviews))
+            marks.append(mean_mark(proposal.reviews) or 0.0)
             changes.append(elite.group_out - parent.group_out)
     several = len(marks) >= LEAST and len(set(marks)) > 1 and len(set(changes)) > 1
     log = call_log(lines)

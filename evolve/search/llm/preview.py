@@ -23,6 +23,7 @@ from evolve.search.assessor import Admitted, Live
 from evolve.search.llm import client, prompt
 from evolve.search.llm.answer import ideas
 from evolve.search.llm.calls import Answered, CallLog, LlmCall, Messages, answered_line, call_log, parts_of, unpack
+from evolve.search.llm.proposer import MOST_SETTLED
 from evolve.search.llm.question import Candidate, checked, draw_others, taken_forms
 from evolve.search.llm.setup import plan, priced, prompts_of
 from evolve.search.pool.local import local
@@ -62,7 +63,7 @@ def would_send(run: RunFolder, number: int) -> Preview:
     log = call_log(run.lines())
     noted = [name for name in log.answers if parts_of(name)[1] == "notes"]
     notes = prompt.notes_in(log.text(max(noted, key=parts_of))) if noted else ""
-    asked = replace(asked, notes=notes, issues=issues)
+    asked = replace(asked, notes=notes, issues=issues, settled=research.settled()[:MOST_SETTLED])
     return prompt.messages(prompts_of(run), config, population, asked), _about(run)
 
 

@@ -24,6 +24,7 @@ from evolve.run.config import Config
 from evolve.search.llm.answer import without_fences
 from evolve.search.llm.calls import Messages
 from evolve.search.vocabulary import field_set
+from evolve.summary.finding import Finding
 from evolve.summary.research import Issue
 from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
@@ -34,7 +35,7 @@ from simulator.language.unparse import unparse
 from simulator.schema import FIELDS
 
 Templates = dict[str, str]
-TEMPLATES = ("task", "propose", "round", "notes", "judge")
+TEMPLATES = ("task", "propose", "idea", "gate", "round", "notes", "judge")
 FOLDER = "prompts"  # of a run, with its templates
 
 MOST_COMPLAINTS = 8
@@ -109,7 +110,8 @@ def fill(text: str, **values: str) -> str:
 class Asked:
     """The content of a question: the program to improve, other programs, kinds of proposals, and where it is wrong.
 
-    `meanwhile`: what is asked at the same time; `issues`: the judges' objections to the latest ideas.
+    `meanwhile`: what is asked at the same time; `issues`: the judges' objections to the latest ideas; `settled`: the
+    findings that an idea of a research loop must not contradict.
     """
 
     base: Elite
@@ -119,6 +121,7 @@ class Asked:
     meanwhile: str = ""
     notes: str = ""
     issues: Sequence[Issue] = ()
+    settled: Sequence[Finding] = ()
 
 
 def task(texts: Templates, config: Config) -> str:
@@ -157,6 +160,9 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
         programs=str(len(asked.kinds)),
         kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
     )
+    if config.llm.ideas:
+        settled = "\n".join(f"- {finding.line}" for finding in asked.settled) or "None yet."
+        question = f"{question.rstrip()}\n\n{fill(texts['idea'], settled=settled)}"
     return (("system", task(texts, config)), ("user", question))
 
 

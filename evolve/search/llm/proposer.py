@@ -7,7 +7,8 @@ a clock. So a run can be resumed, or replayed from its journal, exactly as it wa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from itertools import groupby
 
 import numpy as np
@@ -19,22 +20,28 @@ from archive.score import Errors
 from evaluator.diagnose.describe import one_value
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
+from evolve.run.program import method_names, method_text, seed_texts
 from evolve.search.llm import panel, prompt
 from evolve.search.llm.calls import Messages, call_log
 from evolve.search.llm.dispatch import Dispatch, passed
+from evolve.search.llm.gates import Gates
 from evolve.search.llm.question import Asker, Question, converse, draw_base, draw_others, taken_forms
 from evolve.search.llm.setup import priced, prompts_of
 from evolve.search.pool.pool import Promise
 from evolve.search.proposer import Operators, Place, places
 from evolve.search.workers import Workers
 from evolve.summary import research
+from evolve.summary.finding import terms_of
+from evolve.summary.ideas import Cited, write_ideas
 from evolve.summary.research import Research
 from simulator.common.files import write_text
 from simulator.common.streams import stream
 from simulator.common.text import counted
+from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment
 
 QUESTIONS = 2  # at most, in a generation: the next one sees the verdicts on their programs
+MOST_SETTLED = 12  # findings of which a creator is told
 NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 
 
@@ -68,6 +75,8 @@ class LanguageModels:
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._research = Research()
+        self._cited: Cited = _unchecked
+        self._gates = Gates(self._research, self._asker, self._judges) if config.llm.ideas else None
         self._diagnoses: dict[int, Promise[str]] = {}
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
@@ -111,7 +120,8 @@ class LanguageModels:
         new = any(o.key or (o.rejection and o.rejection.stage == JUDGES) for o, _ in outcomes)
         self._fruitless = 0 if new else self._fruitless + 1
         self._research.tell(outcome for outcome, _ in outcomes)
-        research.write(self._folder, self._research.text)
+        if not all(o.proposal.id in self._remembered for o, _ in outcomes):  # else the document may say more already
+            self._write_research()
 
     def end(self, population: Population) -> None:
         """Finish the last generation: learn from its calls, and take notes if they are due."""
@@ -120,6 +130,11 @@ class LanguageModels:
 
     def close(self) -> None:
         self._dispatch.close()
+
+    def _write_research(self) -> None:
+        research.write(self._folder, self._research.document())
+        if self._config.llm.ideas:
+            write_ideas(self._folder, self._research, self._cited)
 
     def status(self) -> str:
         """The cost so far and the models that do not answer, for a progress line."""
@@ -213,7 +228,13 @@ class LanguageModels:
                 self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
         for question in questions:
             question.messages = self._messages(question, questions)
-        self.stopped = converse(questions, self._asker, taken_forms(self._population.archive), self._workers)
+        self.stopped = converse(
+            questions,
+            self._asker,
+            taken_forms(self._population.archive),
+            self._workers,
+            self._gates.hold if self._gates else None,
+        )
         if not self.stopped:
             self._review(questions)
         return not self.stopped
@@ -226,7 +247,8 @@ class LanguageModels:
                 self._left_out[id] = self._workers.left_out(text)
         left_out = {id: self._left_out[id].result() for id in bases}
         document = self._research.recent(panel.LONGEST_DOCUMENT)
-        panel.review(questions, up, self._asker, document, left_out, self._one_value)
+        known = panel.Known(document, left_out, self._one_value, _known_terms(), self._cited)
+        panel.review(questions, up, self._asker, known)
 
     def _of_model(self, place: Place, weights: Mapping[str, float], question: Question, k: int) -> Proposal | None:
         """A model's proposal for a place; an operator's if no answer came; None if nothing was asked."""
@@ -240,9 +262,22 @@ class LanguageModels:
         diagnosis = self._diagnoses[question.base.id].result()
         issues = self._research.issues(self._asker.generation)
         asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
+        asked = replace(asked, settled=self._research.settled()[:MOST_SETTLED])
         return prompt.messages(self._texts, self._config, self._population, asked)
 
     def _nothing_new(self) -> str:
         """For how long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
         count = counted(self._fruitless, "generation")
         return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
+
+
+def _unchecked(work: str) -> list[str]:
+    return ["No library was given: whether the cited things exist is unchecked."] if work else []
+
+
+@cache
+def _known_terms() -> dict[str, frozenset[str]]:
+    """The terms of all shipped programs: seeds, and methods from the literature."""
+    texts = {f"seed {name}": text for name, text in seed_texts()}
+    texts |= {f"method {name}": method_text(name) for name in method_names()}
+    return {name: terms_of(parse(text)) for name, text in texts.items()}

@@ -46,6 +46,7 @@ LONGEST_ECHO = 12_000  # characters of an answer that are sent back together wit
 
 # The forms that were proposed before, by key, and the programs that have them.
 Taken = MutableMapping[str, Elite | None]
+Hold = Callable[[Sequence["Question"], int, Taken], None]  # see Gates.hold
 
 
 @dataclass
@@ -317,8 +318,13 @@ class Asker:
         return again
 
 
-def converse(questions: Sequence[Question], asker: Asker, taken: Taken, workers: Workers) -> str:
-    """Get the questions answered, round after round; why none could be asked, "" if any was. Adds to `taken`."""
+def converse(
+    questions: Sequence[Question], asker: Asker, taken: Taken, workers: Workers, hold: Hold | None = None
+) -> str:
+    """Get the questions answered, round after round; why none could be asked, "" if any was. Adds to `taken`.
+
+    hold: refuses the candidates of a round before they are tried, and closes the questions of which none is sent back.
+    """
     config, rounds = asker.config, asker.config.llm.rounds
     for number in range(1, rounds + 1):
         asked = [q for q in questions if not q.closed]
@@ -341,10 +347,12 @@ def converse(questions: Sequence[Question], asker: Asker, taken: Taken, workers:
             if answered:
                 question.add(call, [checked(idea, config, taken) for idea in answered])
         asked = [q for q in asked if not q.closed]
+        if hold:
+            hold(asked, number, taken)
         if number < rounds or config.llm.judges:
             _try(asked, workers, config.search.limit_s)
         if number < rounds:
-            for question in asked:
+            for question in (q for q in asked if not q.closed):
                 question.messages = _with_verdicts(question, asker, rounds - number)
     return ""
 
