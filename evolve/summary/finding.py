@@ -13,12 +13,13 @@ from archive.score import CellErrors
 from simulator.common.text import listed
 from simulator.language.complete import complete
 from simulator.language.ir import Call, Choose, Const, Expr, Field, Neg, Program, rebuild, walk
+from simulator.language.key import key
 from simulator.language.measure import features
 from simulator.language.terms import all_terms, basis_of, draft
 from simulator.language.unparse import spell
 
 HOLDS, WORSE, OPEN, BEATEN, UNMEASURED = "holds", "does not hold", "not proven", "below a seed", "not measured"
-INCONSISTENT = "contradicts the datasheet"
+INCONSISTENT, GONE = "contradicts the datasheet", "dropped by the fit"
 SETTLED = (HOLDS, WORSE)  # verdicts that a later idea must not contradict
 LEVEL = 0.95  # of the interval
 MOST_PRECEDENTS = 3  # named programs that have a term
@@ -45,8 +46,13 @@ class Change:
 
 
 def change(before: Program, after: Program) -> Change:
-    """The change from one program to another."""
+    """The change from one program to another. A method that `after` does not write is the host's own."""
     ours, theirs = _terms(complete(after)), _terms(complete(before))
+    for method in {f.name for f in before.functions} - {f.name for f in after.functions}:
+        hosts = {term for term in ours if term.startswith(f"{method}:")}
+        if hosts.issuperset(term for term in theirs if term.startswith(f"{method}:")):  # less what a fit dropped
+            ours = {term: names for term, names in ours.items() if term not in hosts}
+            theirs = {term: names for term, names in theirs.items() if term not in hosts}
     added, dropped = ([t for t in a if t not in b] for a, b in ((ours, theirs), (theirs, ours)))
     touched = {name for term in added for name in ours[term]} | {name for term in dropped for name in theirs[term]}
     read = set(features(before)) ^ set(features(after))
@@ -89,7 +95,8 @@ class Finding:
     """What runs left out of the fit say about an idea, compared with the program that it changed.
 
     difference_pct: of the leave-group-out errors, in points, paired by cell; interval_95 of it, by Student's t over so
-    many `cells`. None if one of both was not measured. verdict: HOLDS, WORSE, OPEN, BEATEN, UNMEASURED or INCONSISTENT.
+    many `cells`. None if one of both was not measured. change: of the program as fitted. verdict: HOLDS, WORSE, OPEN, BEATEN,
+    UNMEASURED, INCONSISTENT or GONE.
     """
 
     idea: int
@@ -115,6 +122,7 @@ class Finding:
             OPEN: f"Not accepted: on groups left out of the fit the difference is not proven, {over}.",
             BEATEN: f"Not accepted: better than what it changed, {over}, but a fitted seed program is better.",
             INCONSISTENT: "Not accepted: it contradicts a datasheet or measured kernels.",
+            GONE: "Not accepted: the fit left nothing of its change.",
             UNMEASURED: "Not accepted: its error in sample is too large to measure the error on groups left out.",
         }[self.verdict]
 
@@ -140,14 +148,15 @@ def finding(outcome: Outcome, base: Elite, title: str, seed: Elite | None) -> Fi
     points, interval, cells = paired(CellErrors(elite.cells), CellErrors(base.cells))
     if not elite.consistent:
         verdict = INCONSISTENT
+    elif key(elite.program) == key(base.program):
+        verdict = GONE
     elif interval is None:
         verdict = UNMEASURED
     elif interval[1] < 0.0:
         verdict = BEATEN if seed and elite.charged_group_out > seed.charged_group_out else HOLDS
     else:
         verdict = WORSE if interval[0] > 0.0 else OPEN
-    proposed = outcome.proposal.program
-    return Finding(elite.id, title, change(base.program, proposed), points, interval, cells, verdict)
+    return Finding(elite.id, title, change(base.program, elite.program), points, interval, cells, verdict)
 
 
 def paired(ours: CellErrors, theirs: CellErrors) -> tuple[float | None, tuple[float, float] | None, int]:

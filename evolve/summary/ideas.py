@@ -19,7 +19,7 @@ from evolve.output.printing import Block, Code, page
 from evolve.output.table import Table
 from evolve.run.folder import START
 from evolve.summary.finding import change
-from evolve.summary.research import Research, prose, title_of, whole_idea
+from evolve.summary.research import Research, generation, prose, title_of, whole_idea
 from simulator.common.files import plain_folder, write_text
 from simulator.common.text import plain
 
@@ -73,6 +73,10 @@ def _hypothesis(number: int, versions: Sequence[Outcome], research: Research, ci
     blocks: list[Block] = [f"# Idea {number}: {title_of(p.idea) or 'no title'}"]
     blocks.append(f"Proposal {p.id}, by {p.operator.removeprefix(MODEL)}. Quoted texts are the model's, unchecked.")
     blocks += _quoted(last, cited)
+    issues = dict(enumerate(research.issues(generation(p)), 1))
+    answers = prose(p.motivation).answers.items()  # what else a model answers was not asked
+    if lines := [f'Issue {n}, {issues[n].line}. Answer: "{answer}"' for n, answer in answers if n in issues]:
+        blocks += ["**Answers to the judges**", lines]
     if base and p.text and not _unreadable(last):
         blocks.append(
             f"**What the program does**, compared with {_name(base)}: it {change(base.program, p.program).text}."

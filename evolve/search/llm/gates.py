@@ -18,6 +18,7 @@ from evolve.search.llm.question import Asker, Candidate, Question, Taken
 from evolve.summary.finding import Finding, change, contradicted
 from evolve.summary.research import Prose, Research, prose
 from simulator.common.text import listed, plain
+from simulator.language.complete import complete
 from simulator.language.ir import Program
 from simulator.language.measure import features
 from simulator.language.parse import parse
@@ -83,7 +84,7 @@ def mismatch(base: Program, program: Program, words: str, about: Prose) -> str:
     if not about.hypothesis:
         return "there is no line `Hypothesis: ` below its heading"
     named, made = set(NAMED.findall(words)), change(base, program)
-    before, after = set(features(base)), set(features(program))
+    before, after = set(features(complete(base))), set(features(complete(program)))
     if missing := sorted((before ^ after) - named):
         does = "newly reads" if missing[0] in after else "no longer reads"
         return f"the program {does} {listed(missing, MOST_NAMED)}, which the hypothesis does not name"

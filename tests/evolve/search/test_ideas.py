@@ -1,128 +1,202 @@
-"""A search of single ideas as one document: it grows with the search, and is the same after kills and in a replay."""
+"""A research loop: gates before a fit, a folder for each idea whose commands repeat its figures, replays and kills."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 import pytest
 from llm_replies import Reply, Request, said
-from llm_runs import DATA, Ran, entries, evolve, search
-from llm_scripts import program, whole
+from llm_runs import DATA, Ran, entries, evolve, ledger, search
 from llm_server import Server
 
-from evolve.summary.research import FILE, HEAD
+from archive.proposal import DUPLICATE, GATE
+from evolve.search.llm.panel import RUBRIC
+from evolve.summary.research import FILE
+from simulator.language.complete import complete
+from simulator.language.measure import features
+from simulator.language.parse import parse
 
-GENERATIONS = 4
-CONFIG = f"""
+IDEAS = 4
+CONFIG = """
 budget: 100
-score: {{physics: false}}
-search: {{prune_above: 0, generations: {GENERATIONS}, islands: 1, batch: 1, finalists: 1, start: [roofline], only_start: true}}
-llm: {{programs: 1, rounds: 1, notes_every: 1, summariser: openai/notes}}
+score: {physics: false}
+search: {prune_above: 0, finalists: 1, start: [roofline], only_start: true}
+llm: {summariser: openai/notes}
 """
-JUDGES = ("--judge", "openai/judge", "--judge", "openai/b")
+STEP = "def step_time(b, s, *, peak: flop/us = 4e8, bandwidth: byte/us = 3e6, o: us = 4000.0{}):\n    return {}\n"
+ROOF = "max(b.total_flops / peak, b.total_bytes / bandwidth) + o"
+FORMS = {
+    "layer": STEP.format(", layer: us = 20.0", f"{ROOF} + layer * s.layers"),
+    "token": STEP.format(", token: us/token = 1.0", f"{ROOF} + token * b.tokens"),
+    "request": STEP.format(", request: us/request = 20.0", f"{ROOF} + request * b.decode_reqs"),
+    "rank": STEP.format(", rank: us = 100.0", f"{ROOF} + rank * s.tp"),
+    "same": STEP.format("", ROOF),
+}
+# What the creator answers, in turn: a form, and whether its hypothesis names what the form changes.
+ANSWERS = (
+    *(("layer", False), ("layer", True)),  # sent back, then fitted
+    *(("same", True), ("token", True)),  # a duplicate, then what the judge does not believe
+    ("request", True),
+    ("rank", False),  # sent back, and nothing better after it
+    ("rank", False),
+)
 
 
-class Story(NamedTuple):
-    """A run of ideas, the questions to its creator, and its document when each was asked."""
+def proposed(question: str, form: str, honest: bool) -> str:
+    base = re.split(r"```python\n", question, maxsplit=1)[1].split("```")[0]
+    changed = set(features(complete(parse(base)))) ^ set(features(complete(parse(FORMS[form]))))
+    names = ", ".join(sorted(changed)) if honest else "the cost of launches"
+    return (
+        f"### Proposal 1: {form}s cost time\n\nHypothesis: A leaves out {names}.\nExpect: all runs.\n"
+        f"Related work: [kwon2023]\n\n```python\n{FORMS[form]}```\n"
+    )
+
+
+class Loop(NamedTuple):
+    """A finished loop: its run, how it ended, the questions to its creator, what the server was paid for, and the server."""
 
     run: Path
     ran: Ran
     questions: list[str]
-    documents: list[str]
+    paid: int
+    server: Server
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     folder = tmp_path_factory.mktemp("ideas")
     (folder / "data.yaml").write_text(DATA)
-    (folder / "ideas.yaml").write_text(CONFIG)
-    run, questions, documents = folder / "run", list[str](), list[str]()
+    (folder / "loop.yaml").write_text(CONFIG)
+    questions, known = list[str](), dict[str, str]()
 
-    def script(request: Request) -> Reply:
+    def answer(request: Request) -> str:
+        asked = request.messages[-1]["content"]
+        if request.model == "notes":
+            return "Go on."
         if request.model == "a":
             questions.append(request.messages[1]["content"])
-            documents.append((run / FILE).read_text())
-            number = len(questions)
-            why = f"Because of {number}.\n\nRelated work: paper {number}\nIssue 1: answer {number}\n\n```python"
-            return said(whole(program(Random(number))).replace("```python", why))
-        if request.model == "notes":
-            return said("Go on.")
-        mark = 6 if request.model == "judge" else 5
-        marks = dict.fromkeys(("mechanism", "transfer", "identifiable", "economy"), mark)
-        review = {"candidate": 1, **marks, "remark": f"{request.model} objects to {len(questions)}"}
-        return said(json.dumps([review]))
+            return proposed(questions[-1], *ANSWERS[len(questions) - 1])
+        if "You guard the door" in asked:
+            fine = "# The idea: tokens" not in asked
+            return json.dumps({"does": fine, "contradicts": None, "why": "tokens are no launches"})
+        marks = dict.fromkeys(RUBRIC, 6)
+        return json.dumps([{"candidate": 1, **marks, "remark": f"objection {len(questions)}"}])
+
+    def script(request: Request) -> Reply:
+        asked = json.dumps([request.model, request.messages])  # the same question has the same answer
+        if asked not in known:
+            known[asked] = answer(request)
+        return said(known[asked])
 
     with Server(script) as server:
-        args = search(server, folder / "ideas.yaml", "--quiet", "--out", run, *JUDGES, models=["a"])
-        ran = evolve(folder, *args)
-    return Story(run, ran, questions, documents)
+        args = search(server, folder / "loop.yaml", "--ideas", IDEAS, "--quiet", "--out", folder / "run", models=["a"])
+        ran = evolve(folder, *[x for x in args if x not in ("--proposer", "llm")], "--judge", "openai/judge")
+        yield Loop(folder / "run", ran, questions, server.answered, server)
 
 
-def text(run: Path) -> str:
-    return (run / FILE).read_text()
+def files(run: Path) -> dict[str, bytes]:
+    """What is written about ideas."""
+    paths = [run / FILE, *(path for path in (run / "ideas").rglob("*") if path.is_file())]
+    return {str(path.relative_to(run)): path.read_bytes() for path in paths}
 
 
-def entry(document: str, number: int) -> str:
-    """The entry of the idea of that number, from 1."""
-    return re.split("\n## Idea ", document.split("\n# Conclusions")[0])[number]
+def about(loop: Loop, number: int, name: str) -> str:
+    return next((loop.run / "ideas").glob(f"{number:02d}-*"), loop.run).joinpath(name).read_text()
 
 
-def test_the_document_only_grows_during_the_search(story: Story) -> None:
-    assert (story.ran.status, story.ran.err) == (0, "")
-    # a generation has one question of one program
-    assert len(story.questions) == len([e for e in entries(story.run) if e.get("call")]) == GENERATIONS
-    assert f"The ideas and their outcomes: {story.run}/{FILE}" in story.ran.out
-    document = text(story.run)
-    assert story.documents[0] == HEAD
-    for before, after in zip(story.documents, [*story.documents[1:], document], strict=True):
-        assert after.startswith(before) and after.count("\n## Idea ") == before.count("\n## Idea ") + 1
-    assert document.count("# Conclusions") == 1
+def of_models(run: Path) -> list[dict[str, object]]:
+    return [entry for entry in entries(run) if entry.get("call")]
 
 
-def test_the_next_creator_is_told_the_issues_and_its_answers_are_kept(story: Story) -> None:
-    ideas = [e for e in entries(story.run) if e.get("call")]
-    assert "# Issues" not in story.questions[0] and sum(bool(e["reviews"]) for e in ideas) >= 2
-    for number, question in enumerate(story.questions[1:], 1):
-        # of the latest idea that was reviewed: judges are not asked about one that its trial refused
-        last = max((n for n in range(1, number + 1) if ideas[n - 1]["reviews"]), default=0)
-        if not last:
-            assert "# Issues" not in question
-            continue
-        # the lower marks first
-        about = f'on idea {ideas[last - 1]["id"]} ("other terms")'
-        issues = [f"openai/{judge} {about}: {judge} objects to {last}" for judge in ("b", "judge")]
-        assert f"\n\n1. {issues[0]}\n2. {issues[1]}\n\nAnswer every issue" in question
-        answered = entry(text(story.run), number + 1)
-        assert f"**Answers to the reviews.**\n\n- Issue 1, {issues[0]}\n  - answer {number + 1}\n" in answered
-    first = entry(text(story.run), 1)
-    assert "**Motivation.** Because of 1.\n\n**Related work.** paper 1\n\n**Features.**" in first
-    assert "- openai/judge: mechanism 6, transfer 6, identifiable 6, economy 6 (mean 6.0): judge objects to 1" in first
-    assert "Answers to" not in first
+def test_what_fails_a_gate_is_sent_back_once_and_not_fitted(loop: Loop) -> None:
+    assert (loop.ran.status, loop.ran.err) == (0, "")
+    became = [entry.get("stage", "scored") for entry in of_models(loop.run)]
+    assert became == [GATE, "scored", DUPLICATE, GATE, "scored", GATE, GATE]
+    assert len(loop.questions) == len(ANSWERS)
+    assert [bool(entry.get("key")) for entry in of_models(loop.run)] == [stage == "scored" for stage in became]
+    # roofline, and the two ideas that passed; what is dropped or polished at the end does not count
+    assert sum(bool(entry.get("key")) and entry["operator"] != "trim" for entry in entries(loop.run)) == 3
+    why = [str(entry.get("why", "")) for entry in of_models(loop.run)]
+    assert "newly reads s.layers" in why[0] and "tokens are no launches" in why[3]
 
 
-def test_the_issues_are_in_the_preview_of_the_next_question(story: Story) -> None:
-    ran = evolve(story.run.parent, "llm", "prompt", story.run, "0", key=None)
-    assert ran.status == 0 and f": b objects to {GENERATIONS}\n2. openai/judge on idea" in ran.out
+def test_every_request_is_in_the_ledger(loop: Loop) -> None:
+    assert len(ledger(loop.run)) == loop.paid
 
 
-@pytest.mark.slow
-def test_a_replay_and_what_a_kill_left_of_it_come_to_the_same_document(story: Story) -> None:
-    folder, again = story.run.parent, story.run.parent / "again"
-    args = ("run", "--replay", story.run, "--out", again, "--workers", 1, "--quiet")
-    assert evolve(folder, *args, key=None).status == 0
-    expected = text(story.run).replace(str(story.run), str(again))
-    assert text(again) == expected
-    lines = (again / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    ideas = [i for i, line in enumerate(lines) if b'"verdict"' in line and b'"call"' in line]
-    for kept in (0, 1, GENERATIONS - 1):  # killed while it wrote the outcome of a generation, its document one behind
-        shutil.rmtree(again / "programs")
-        (again / "report.json").unlink()
-        (again / "journal.jsonl").write_bytes(b"".join(lines[: ideas[kept]]) + lines[ideas[kept]][:20])
-        (again / FILE).write_text(story.documents[max(kept - 1, 0)])
-        assert evolve(folder, "resume", again, "--workers", 1, "--quiet", key=None).status == 0
-        assert text(again) == expected
+def test_a_folder_has_hypothesis_program_and_findings(loop: Loop) -> None:
+    folders = sorted((loop.run / "ideas").iterdir())
+    assert len(folders) == IDEAS
+    assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [
+        ["FINDINGS.md", "HYPOTHESIS.md", "program.py"]
+    ] * IDEAS
+    hypothesis = about(loop, 1, "HYPOTHESIS.md")
+    assert "## Sent back before a fit" in hypothesis and "`step_time: s.layers`" in hypothesis
+    assert "unchecked" in hypothesis  # no library was given
+    assert "layer * s.layers" in about(loop, 1, "program.py")  # as proposed, whatever the fit drops
+    assert "Conclusion.** Refused at gate" in about(loop, 2, "FINDINGS.md")
+
+
+def test_the_command_in_a_folder_repeats_its_figures(loop: Loop) -> None:
+    findings = about(loop, 1, "FINDINGS.md")
+    line = next(line for line in findings.splitlines() if line.startswith("evolve show "))
+    ran = evolve(loop.run, *shlex.split(line)[1:], key=None)
+    assert ran.status == 0, ran.err
+    row = next(line for line in findings.splitlines() if line.startswith("| idea 1 |"))
+    figures = [cell.strip() for cell in row.split("|")[2:-1]]
+    assert len(figures) == 7 and all(figure in ran.out.split() for figure in figures)
+    compared = re.search(r"\| 2: .*? (-[\d.]+ \(.*?\)) \|", (loop.run / FILE).read_text())
+    assert compared and compared[1] in " ".join(ran.out.split())
+
+
+def test_the_document_has_a_table_best_first(loop: Loop) -> None:
+    document = (loop.run / FILE).read_text()
+    assert document.count("\n") <= 300
+    rows = [line.split("|")[1:-1] for line in document.splitlines() if re.match(r"\| \d+: ", line)]
+    assert len(rows) == len(ANSWERS)
+    errors = [float(row[2]) for row in rows if row[2].strip() != "-"]
+    assert errors == sorted(errors) and len(errors) == 2
+    assert "To beat: seed `roofline-2`" in document and "4 sent back" in document
+    assert document.count("## Recommendation") == 1
+
+
+def test_the_next_creator_is_told_findings_and_issues(loop: Loop) -> None:
+    first, last = loop.questions[0], loop.questions[-1]
+    assert "# One idea" in first and "None yet." in first.split("# One idea")[1]
+    # the last reviewed idea is the third, the fifth answer
+    assert "objection 5" in last and "Answer every issue" in last
+
+
+def same(run: Path, expected: dict[str, bytes], old: Path) -> None:
+    assert {name: text.replace(str(run).encode(), str(old).encode()) for name, text in files(run).items()} == expected
+
+
+def test_a_replay_writes_the_same_folders(loop: Loop) -> None:
+    again = loop.run.parent / "again"
+    args = ("run", "--replay", loop.run, "--out", again, "--workers", 1, "--quiet")
+    assert evolve(loop.run.parent, *args, key=None).status == 0
+    same(again, files(loop.run), loop.run)
+
+
+@pytest.mark.parametrize("kept", [0, 2, 4])
+def test_after_a_kill_nothing_is_paid_twice(loop: Loop, kept: int, tmp_path: Path) -> None:
+    """Killed while it wrote the outcome of an idea: its folders may be behind, or gone."""
+    run = tmp_path / "run"
+    shutil.copytree(loop.run, run)
+    lines = (run / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    at = [i for i, line in enumerate(lines) if b'"verdict"' in line and b'"call"' in line][kept]
+    later = sum(b'"kind":"answered"' in line.replace(b'": "', b'":"') for line in lines[at:])
+    (run / "journal.jsonl").write_bytes(b"".join(lines[:at]) + lines[at][:20])
+    shutil.rmtree(run / "programs")
+    shutil.rmtree(run / "ideas")
+    (run / "report.json").unlink()
+    before = loop.server.answered
+    assert evolve(run.parent, "resume", run, "--workers", 1, "--quiet").status == 0
+    assert loop.server.answered - before == later and len(ledger(run)) == len(ledger(loop.run))
+    same(run, files(loop.run), loop.run)
