@@ -95,8 +95,8 @@ class Finding:
     """What runs left out of the fit say about an idea, compared with the program that it changed.
 
     difference_pct: of the leave-group-out errors, in points, paired by cell; interval_95 of it, by Student's t over so
-    many `cells`. None if one of both was not measured. change: of the program as fitted. verdict: HOLDS, WORSE, OPEN, BEATEN,
-    UNMEASURED, INCONSISTENT or GONE.
+    many `cells`. None if one of both was not measured. change: of the program as fitted. verdict: HOLDS,
+    WORSE, OPEN, BEATEN, UNMEASURED, INCONSISTENT or GONE.
     """
 
     idea: int
