@@ -17,6 +17,7 @@ from archive.population import Offered, Population
 from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
 from evaluator.diagnose.describe import one_value
+from evaluator.diagnose.tables import Listing
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
 from evolve.search.llm import panel, prompt
@@ -68,7 +69,7 @@ class LanguageModels:
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._research = Research()
-        self._diagnoses: dict[int, Promise[str]] = {}
+        self._diagnoses: dict[tuple[int, ...], Promise[tuple[Listing, ...]]] = {}
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._fruitless = 0  # generations in a row without a new candidate
@@ -209,8 +210,10 @@ class LanguageModels:
     def _answer(self, questions: Sequence[Question]) -> bool:
         """Get the generation's questions answered; False if no limit allows any, which ends the search."""
         for question in questions:
-            if question.base.id not in self._diagnoses:
-                self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
+            near = prompt.near(self._population, question.base)
+            key = (question.base.id, *near)
+            if key not in self._diagnoses:
+                self._diagnoses[key] = self._workers.diagnose(question.base.text, near)
         for question in questions:
             question.messages = self._messages(question, questions)
         self.stopped = converse(questions, self._asker, taken_forms(self._population.archive), self._workers)
@@ -237,7 +240,8 @@ class LanguageModels:
     def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
         others = [q for q in questions if q is not question]
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
-        diagnosis = self._diagnoses[question.base.id].result()
+        near = prompt.near(self._population, question.base)
+        diagnosis = self._diagnoses[question.base.id, *near].result()
         issues = self._research.issues(self._asker.generation)
         asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
         return prompt.messages(self._texts, self._config, self._population, asked)
