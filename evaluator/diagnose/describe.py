@@ -16,7 +16,7 @@ from evaluator.assess import AssessData
 from evaluator.cells import cell_of
 from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts, chance, diagnose
 from evaluator.diagnose.examine import Examination, examine
-from evaluator.diagnose.tables import SAME_PCT, SHARED, Groups, Listing, by_group, disagreement, tables
+from evaluator.diagnose.tables import SAME_PCT, SHARED, Groups, Listing, by_group, disagreement, numbered, tables
 from evaluator.group_out import left_out
 from simulator.common.text import listed
 from simulator.language.ir import Program
@@ -61,6 +61,7 @@ def describe(program: Program, data: AssessData, near: Mapping[int, Program]) ->
         one = one_value(data.fit.experiments)
         only = Listing("Fields with one value in these runs, of which nothing can be learned:", (", ".join(one),))
         found = [*tables(examination, data, of), *([only] if one else [])]
+        of = {number: of[name] for name, number in numbered(of).items()}
     found += [disagreement(program, data, near, of), Listing("Doubts", tuple(doubts(examination).splitlines()))]
     return tuple(listing for listing in found if listing.lines)
 
@@ -154,7 +155,7 @@ def left_out_table(examination: Examination, data: AssessData) -> str:
     heads = "E2E TTFT ITL" if with_itl else "E2E TTFT"
     lines = [f"{row.experiment} | {_errors(row, with_itl)} | {_errors(other, with_itl)}" for row, other in pairs]
     where = "run" if by_run(data) else "cell, signed means"
-    return Listing(f"{where} | {heads} % fitted | left out", tuple(lines), "with smaller errors").text(MOST_TRIED)
+    return Listing(f"{where} | {heads} % fitted | left out", tuple(lines), " with smaller errors").text(MOST_TRIED)
 
 
 def doubts(examination: Examination) -> str:
@@ -194,7 +195,7 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> Lis
     if one and len(deployed) > 1:
         title += f" One value only, so that nothing can be learned of it: {', '.join(one)}."
     kernels = " | measured kernels in the mean step of its busiest run, us" if by_run else ""
-    return Listing(f"{title}\nD model tp | {' '.join(several)}{kernels}", tuple(lines), "deployments", share=2.0)
+    return Listing(f"{title}\nD model tp | {' '.join(several)}{kernels}", tuple(lines), " deployments", share=2.0)
 
 
 def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> Listing:
@@ -223,7 +224,7 @@ def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[
         )
         parts = f" | {_parts(ttft[row.experiment])}" if row.experiment in ttft else ""
         lines.append(f"{names[row.experiment]} {rates} | {e2e} | {ttft_error_pct} | {_errors(other, with_itl)}{parts}")
-    return Listing(heading, tuple(lines), "runs with smaller errors", share=3.0)
+    return Listing(heading, tuple(lines), " runs with smaller errors", share=3.0)
 
 
 def _parts(t: TtftParts) -> str:

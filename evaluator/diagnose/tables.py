@@ -48,17 +48,17 @@ COUNTED = ("elementwise", "small", "sampler")  # kernels that no table has on an
 class Listing:
     """A table of a question: its heading, then lines, the most telling first, which may be cut from the end.
 
-    rest: what the lines are, for the line that says how many were cut. share: of the room, relative to other tables.
+    rest: what follows `and 3 more` where lines were cut. share: of the room, relative to other tables.
     """
 
     heading: str
     lines: tuple[str, ...] = ()
-    rest: str = "lines"
+    rest: str = ""
     share: float = 1.0
 
     def text(self, most: int) -> str:
         """The heading and the first lines, and how many more there are."""
-        more = [f"and {len(self.lines) - most} more {self.rest}"] if most < len(self.lines) else []
+        more = [f"and {len(self.lines) - most} more{self.rest}"] if most < len(self.lines) else []
         return "\n".join([self.heading, *self.lines[:most], *more])
 
 
@@ -73,6 +73,11 @@ def load_bin(e: Experiment) -> str:
     return next(name for most, name in BINS if users <= most)
 
 
+def numbered(cells: Groups) -> dict[str, str]:
+    """The short names of cells, `C1`, `C2`, ..., by which the lines of several tables name them."""
+    return {name: f"C{i}" for i, name in enumerate(cells, 1)}
+
+
 def by_group(rows: Sequence[Errors], of: Groups) -> tuple[Errors, ...]:
     """The signed means of the errors of every group, under its name."""
     values = _array(rows)
@@ -84,7 +89,7 @@ def tables(examination: Examination, data: AssessData, cells: Groups) -> list[Li
     experiments = data.fit.experiments
     fitted, left_out = _array(examination.fitted), _array(examination.mean_left_out)
     sizes = _sizes(examination)
-    numbers = {name: f"C{i}" for i, name in enumerate(cells, 1)}
+    numbers = numbered(cells)
     order = sorted(cells, key=lambda name: -float(np.nanmean(sizes[list(cells[name])])))
     bins = [load_bin(e) for e in experiments]
     without = ", ".join(SHARED[kind] for kind in examination.left_out)
@@ -92,17 +97,20 @@ def tables(examination: Examination, data: AssessData, cells: Groups) -> list[Li
     lines = []
     for name in order:
         at = list(cells[name])
-        curves = "".join(f" | {_curve(fitted[at, k], [bins[i] for i in at], heads)}" for k in (1, 2)) if heads else ""
+        own = [bins[i] for i in at]
+        curves = "".join(f" | {_curve(fitted[at, k], own, heads)}" for k in (1, 2)) if heads else ""
+        if set(own) == {AT_A_RATE}:
+            curves = f" | {AT_A_RATE}"
         errors = f"{_shown(_means(fitted[at]))} | {_shown(_means(left_out[at]))}"
         lines.append(f"{numbers[name]} {name} | {len(at)} | {np.nanmean(sizes[at]):.1f} | {errors}{curves}")
     along = f" | fitted TTFT at {', '.join(heads)} clients | fitted ITL" if heads else ""
     heading = (
         "Cells (a model on a GPU in a precision), the largest error left out first. Percent, signed means over runs, "
         "(predicted - observed)/observed; E2E only where requests come at a rate. Left out: predicted by constants "
-        f"fitted without its {without}, the mean over these; size: mean absolute.\n"
+        f"fitted without its {without}, the mean over these; size: mean absolute. Tables below do not repeat a cell.\n"
         f"cell | runs | size | fitted E2E TTFT ITL | left out E2E TTFT ITL{along}"
     )
-    found = [Listing(heading, tuple(lines), "cells with smaller errors", share=8.0)]
+    found = [Listing(heading, tuple(lines), " cells with smaller errors", share=8.0)]
     whole = {tuple(at) for at in cells.values()}
     for kind in (kind for kind in MARGINS if kind in examination.left_out):
         of = groups(experiments, (kind,))[kind]
@@ -113,7 +121,7 @@ def tables(examination: Examination, data: AssessData, cells: Groups) -> list[Li
     of_bins = {name: [i for i, b in enumerate(bins) if b == name] for name in (*heads, AT_A_RATE) if name in bins}
     if len(of_bins) > 1:
         title = "By clients (runs | fitted | left out)"
-        found.append(_margin(title, of_bins, fitted, left_out, data.fit.run_weights))
+        found.append(_margin(title, of_bins, fitted, left_out, data.fit.run_weights, in_order=True))
     found.append(_kernel_tables({numbers[name]: [experiments[i] for i in cells[name]] for name in order}))
     return [listing for listing in found if listing.lines]
 
@@ -142,33 +150,40 @@ def disagreement(program: Program, data: AssessData, near: Mapping[int, Program]
         "Where near-optimal programs disagree: the predicted E2E TTFT ITL of others less A's, in points of error\n"
         f"where | {names}"
     )
-    return Listing(heading, tuple(line for _, line in ranked), "where they differ less")
+    return Listing(heading, tuple(line for _, line in ranked), " where they differ less")
 
 
-def _margin(title: str, of: Groups, fitted: np.ndarray, left_out: np.ndarray, weights: np.ndarray) -> Listing:
+def _margin(
+    title: str, of: Groups, fitted: np.ndarray, left_out: np.ndarray, weights: np.ndarray, in_order: bool = False
+) -> Listing:
+    """A line for each group of runs, the largest error left out first, or in the order of `of`."""
     ranked = []
     for name, at in of.items():
         runs = list(at)
         own, other = (_means(rows[runs], weights[runs]) for rows in (fitted, left_out))
         line = f"{name} | {len(runs)} | {_shown(own)} | {_shown(other)}"
         ranked.append((mean_error(*map(_size, other)) or 0.0, line))
-    ranked.sort(key=lambda pair: -pair[0])
-    return Listing(title, tuple(line for _, line in ranked), "with smaller errors")
+    if not in_order:
+        ranked.sort(key=lambda pair: -pair[0])
+    return Listing(title, tuple(line for _, line in ranked), " with smaller errors")
 
 
 def _kernel_tables(cells: Mapping[str, Sequence[Experiment]]) -> Listing:
     """The measured kernels that cells stand on, a line for those alike; those with kernels filled in come first."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name, runs in cells.items():
-        filled = tuple(sorted({text for e in runs for text in _filled_in(e)}))
-        found.setdefault((", ".join(sorted({_tables_of(e) for e in runs})), filled), []).append(name)
-    ranked = sorted(found.items(), key=lambda entry: not entry[0][1])
-    lines = (f"{', '.join(names)}: {of}; {', '.join(filled) or 'none'}" for (of, filled), names in ranked)
-    heading = (
-        "Kernel tables: the GPU that was timed; kernels filled in, from another type or the nearest shape. Others were "
-        "timed in the cell's type, at or between its shapes."
+        filled = {kernel: how for e in runs for kernel, how in _filled_in(e).items()}
+        ways = {how: [k for k, other in filled.items() if other == how] for how in sorted(filled.values())}
+        text = "".join(f"; {how}: {', '.join(sorted(names))}" for how, names in ways.items())
+        found.setdefault(f"{', '.join(sorted({_tables_of(e) for e in runs}))}{text}", []).append(name)
+    lines = (
+        f"{' '.join(names)} | {text}" for text, names in sorted(found.items(), key=lambda entry: ";" not in entry[0])
     )
-    return Listing(heading, tuple(lines), "lines of cells with smaller errors")
+    heading = (
+        "Kernel tables of the cells, and kernels that are filled in from another type or shape; all others were timed "
+        "in the cell's type, at or between its shapes"
+    )
+    return Listing(heading, tuple(lines), share=2.0)
 
 
 def _tables_of(e: Experiment) -> str:
@@ -179,15 +194,16 @@ def _tables_of(e: Experiment) -> str:
     return f"{gpu.tables} at other peaks" if gpu.timed_on else gpu.tables
 
 
-def _filled_in(e: Experiment) -> set[str]:
+def _filled_in(e: Experiment) -> dict[str, str]:
+    """How each kernel that was not timed as it is was filled in."""
     facts: Facts = e.facts
-    found = set[str]()
+    found = dict[str, str]()
     for o in kernels(facts.deployed).operations if facts.deployed else ():
         other_type = o.timing.kernel.partition(" timed in ")[2]
         if other_type:
-            found.add(f"{o.curve} timed in {other_type}")
+            found[o.curve] = f"timed in {other_type}"
         elif o.timing.kind == NEAREST or (o.timing.kind == DATASHEET and o.curve not in COUNTED):
-            found.add(f"{o.curve} {o.timing.kind}")
+            found.setdefault(o.curve, o.timing.kind)
     return found
 
 

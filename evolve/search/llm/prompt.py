@@ -51,10 +51,9 @@ MOST_BEST, MOST_LATEST = 3, 24  # of the best and of the latest programs, in a q
 MOST_NEAR = 3  # near-optimal programs whose predictions are compared with those of A
 MOST_DROPPED = 3  # names of what the fit dropped of an idea
 MOST_TOKENS = 6000  # of a question, all in all
-LEAST = 0  # lines that a listing keeps
 # Pieces of text of which a tokenizer makes about one token each.
-PIECES = re.compile(r" ?[A-Za-z]{1,8}|[0-9]{1,3}| ?[^\sA-Za-z0-9]{1,2}|\s+")
-MORE = re.compile(r"[:;(]")  # what follows in the meaning of a field is left out
+PIECES = re.compile(r" ?[A-Za-z]{1,11}|[0-9]{1,3}| ?[^\sA-Za-z0-9]{1,2}|\s+")
+MORE = re.compile(r"[:;]| \(|\. ")  # what follows in the meaning of a field is left out
 DEAD = 1e-9  # constants up to this size change nothing, and are not shown
 KINDS = {
     "point": "a point change of A: one term added, removed, replaced, or given another scaling",
@@ -153,12 +152,12 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
     base, best = asked.base, population.champion()
     text, champion, rule = bare(base.text), best.id if best else None, population.rule
     issues = "\n".join(f"{i}. {issue.line}" for i, issue in enumerate(asked.issues, 1))
-    terms = worth(population.archive.by_id)
     listings = {
         "diagnosis": asked.diagnosis,
-        "others": tuple(Listing(*_other(e, text, champion), "lines", share=3.0) for e in asked.others),
+        "others": tuple(Listing(*_other(e, text, champion), ": its text", share=6.0) for e in asked.others)
+        or (Listing("There is no other yet."),),
         "front": (front(population.archive.front_by_size()),),
-        "terms": (terms if terms.lines else Listing("None was added alone yet."),),
+        "terms": worth(population.archive.by_id) or (Listing("None was added alone yet."),),
         "tried": (tried(population),),
         "notes": (Listing("", tuple((asked.notes or "None yet.").splitlines()), share=3.0),),
     }
@@ -177,19 +176,19 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
 
 
 def cut(listings: Mapping[str, Sequence[Listing]], room: int) -> dict[str, str]:
-    """The listings as texts of at most `room` tokens together, if LEAST lines of each fit.
+    """The listings as texts of at most `room` tokens together, if their headings fit.
 
     Lines go from the end of the listing that takes most of the room for its share; its text says how many.
     """
     most = {key: [len(listing.lines) for listing in group] for key, group in listings.items()}
-    sizes = {(key, i): tokens(x.text(most[key][i])) for key, group in listings.items() for i, x in enumerate(group)}
+    sizes = {(key, i): tokens(x.text(most[key][i])) + 1 for key, group in listings.items() for i, x in enumerate(group)}
     while sum(sizes.values()) > room:
-        longer = [(key, i) for key, i in sizes if most[key][i] > LEAST]
+        longer = [(key, i) for key, i in sizes if most[key][i]]
         if not longer:
             break
         key, i = max(longer, key=lambda at: sizes[at] / listings[at[0]][at[1]].share)
         most[key][i] -= 1
-        sizes[key, i] = tokens(listings[key][i].text(most[key][i]))
+        sizes[key, i] = tokens(listings[key][i].text(most[key][i])) + 1  # of the blank line
     return {
         key: "\n\n".join(x.text(n) for x, n in zip(group, most[key], strict=True)).strip()
         for key, group in listings.items()
@@ -254,7 +253,7 @@ def front(elites: Sequence[Elite]) -> Listing:
     for e in some:
         errors = " ".join(number(value, 2, signed=False) for value in (e.worst3, e.mean_error, e.group_out))
         lines.append(f"{e.id} | {errors} | {e.operations}+{e.constants}")
-    return Listing("program | worst-3 E2E, mean error, group-out | operations+constants", tuple(lines))
+    return Listing("program | worst-3 E2E, mean error, group-out | operations+constants", tuple(lines), share=2.0)
 
 
 def tried(population: Population) -> Listing:
@@ -262,7 +261,7 @@ def tried(population: Population) -> Listing:
     what the fit dropped, or why it was refused."""
     lines = [_tried(outcome, population.archive.by_id) for outcome in reversed(population.ideas)]
     heading = "idea | base | mean error, group-out" if lines else "Nothing yet."
-    return Listing(heading, tuple(lines), "earlier ideas", share=2.0)
+    return Listing(heading, tuple(lines), " ideas, earlier ones", share=2.0)
 
 
 def _tried(outcome: Outcome, known: Mapping[int, Elite]) -> str:

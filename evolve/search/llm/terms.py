@@ -14,14 +14,14 @@ from evolve.output.table import number
 from simulator.language.ir import Expr, Field, walk
 from simulator.language.parse import parse
 
-FEW = 4  # of the best, and of the worst terms
+LEAST = 0.005  # points by which a term must lower the error
 NOTHING = "a constant"
 
 Term = tuple[str, str]  # a method, and the fields that the term reads
 
 
-def worth(elites: Mapping[int, Elite]) -> Listing:
-    """The terms that lowered the leave-group-out error most when added, and those that did not for all that were tried.
+def worth(elites: Mapping[int, Elite]) -> tuple[Listing, ...]:
+    """The terms that lowered the leave-group-out error most when added, and those that never did, the most tried first.
 
     Counted are programs that have one term more than their first parent and lack none of its.
     """
@@ -34,14 +34,18 @@ def worth(elites: Mapping[int, Elite]) -> Listing:
         added = own - before
         if len(added) == 1 and before < own:
             changes[next(iter(added))].append(elite.group_out - parent.group_out)
-    best = sorted((t for t in changes if min(changes[t]) < 0.0), key=lambda t: (min(changes[t]), t))[:FEW]
-    rest = [t for t in changes if t not in best]
-    worst = sorted(rest, key=lambda t: (min(changes[t]) < 0.0, -len(changes[t]), t))[:FEW]
-    heading = (
-        "Change of the group-out error where a program has this term more than its parent; first those that earned "
-        "their place, then those that did not\nterm (fields) | tried | best | median"
+    best = sorted((t for t in changes if min(changes[t]) < -LEAST), key=lambda t: (min(changes[t]), t))
+    worst = sorted((t for t in changes if t not in best), key=lambda t: (-len(changes[t]), t))
+    heads = (
+        "Terms that a program has more than its parent, by fields, and the change of the group-out error\n"
+        "term that earned its place | tried | best | median",
+        "term that never did, the most tried first | tried | best | median",
     )
-    return Listing(heading, tuple(_line(t, changes[t]) for t in (*best, *reversed(worst))), "terms")
+    found = (
+        Listing(heading, tuple(_line(t, changes[t]) for t in few), share=2.0)
+        for heading, few in zip(heads, (best, worst), strict=True)
+    )
+    return tuple(listing for listing in found if listing.lines)
 
 
 def _line(term: Term, changes: list[float]) -> str:

@@ -16,6 +16,7 @@ from paths import ROOT
 from archive.elite import Elite, example
 from archive.population import Population
 from archive.proposal import Outcome, Proposal, Rejected
+from evaluator.diagnose.tables import Listing
 from evolve.run.config import Config
 from evolve.run.folder import first_population
 from evolve.run.llm_settings import LlmSettings
@@ -29,7 +30,7 @@ A = prompt.bare(PROGRAMS[0])
 SMALL = "def step_time(b, s, *, weights: one = 1.0):\n    return weights * b.weight_read_us\n"
 SEARCH = "<<<<<<< SEARCH"
 DEFAULT = Config()
-DIAGNOSIS = "stage req/s E2E %\ndense-a: +9.0\n0 5 +8.7\ncosts $5, $notes and ${kinds}"
+DIAGNOSIS = (Listing("stage req/s E2E %", ("dense-a: +9.0", "0 5 +8.7", "costs $5, $notes and ${kinds}")),)
 
 
 def scored(number: int, text: str, mean_error: float = 3.0, **more: Any) -> Elite:
@@ -75,8 +76,10 @@ def test_a_prompt_has_what_a_proposer_needs() -> None:
     system, user = asked(population, base, other, notes="Floors help.", meanwhile="Program 2 too.")
     headings = {f"{f.scope}. in {f.unit}" for f in FIELDS.values()}
     assert headings <= set(system.split("\n"))
-    for f in FIELDS.values():
-        assert (f.name if "plain" in f.marks else f"{f.name}: {f.meaning}") in system.split("\n")
+    told = re.split("; |\n", system)
+    for f in FIELDS.values():  # a meaning up to its first stop
+        words = re.split(r"[:;]| \(|\. ", f.meaning)[0]
+        assert (f.name if "plain" in f.marks else f"{f.name}: {words}") in told
     for name, most in asdict(Config().caps).items():
         assert f"at most {most} {name}" in system
     assert "A question has 3 rounds" in system and SEARCH in system and "### Proposal N: " in system
@@ -85,11 +88,14 @@ def test_a_prompt_has_what_a_proposer_needs() -> None:
     assert "Program 1, the champion: worst-3 E2E 4.25, mean error 2.50, group-out 7.12, E2E 2.50" in user
     assert f"```python\n{prompt.bare(PROGRAMS[1]).strip()}\n```" in user
     assert "Program 2: worst-3 E2E 5.00, mean error 4.00, group-out -," in user and "contradicts the datasheet" in user
-    assert DIAGNOSIS in user  # the errors of every run
+    assert DIAGNOSIS[0].text(3) in user  # the errors of every run
     assert "\n1 | 4.25 2.50 7.12 | 10+5" in user and "the simplest program within 5 %" in user
     assert "no time" not in user  # what operators were refused teaches a model nothing
     assert "```text\nFloors help.\n```" in user
-    assert "Program 2 too. Give 2 proposals that are not in the archive yet:\n\n- Proposal 1: " in user
+    assert (
+        "Program 2 too. What is looked for: the simplest program within 5 % of the lowest group-out error. Give 2 proposals that are not in the archive yet:\n\n- Proposal 1: "
+        in user
+    )
     assert user.rstrip().endswith(f"- Proposal 2: {prompt.KINDS['simplify']}")
 
 
@@ -97,7 +103,7 @@ def test_a_prompt_of_few_fields_has_no_others() -> None:
     config = replace(Config(), search=replace(Config().search, fields="paper18"), caps=Caps(7, 2, 9))
     base = scored(1, PROGRAMS[0])
     system, user = asked(population_of(base), base, config=config)
-    lines = {line.partition(":")[0] for line in prompt.fields_text(PAPER18).split("\n") if ". in " not in line}
+    lines = {part.partition(":")[0] for part in re.split("; |\n", prompt.fields_text(PAPER18)) if ". in " not in part}
     assert lines == {f.name for f in FIELDS.values() if f"{f.scope}.{f.name}" in PAPER18 or f.scope == "r"}
     assert prompt.fields_text(PAPER18) in system
     assert all(f"at most {n} " in system for n in (7, 2, 9))
@@ -112,15 +118,16 @@ def test_ideas_are_told_with_what_became_of_them() -> None:
     population.tell(Outcome(idea, better, "key2"))
     population.tell(Outcome(replace(idea, id=3, idea="a floor"), Rejected("units", "adds us to\ntoken")))
     population.tell(rejected("units", "an operator's"))
-    lines = prompt.tried(population).split("\n")
+    listing = prompt.tried(population)
+    lines = [listing.heading, *listing.lines[::-1]]
     assert lines[0] == "idea | base | mean error, group-out" and len(lines) == 3
     # 3.0 to 2.5 and 8.0 to 8.25
     assert re.fullmatch(r"(overlap )+overl\.\.\. \| 1 \| -0\.50 \+0\.25", lines[1]) and len(lines[1]) < 80
     assert lines[2] == "a floor | 1 | units: adds us to token"
     for n in range(4, 40):
         population.tell(Outcome(replace(idea, id=n, idea=f"idea {n}"), Rejected("parse", "none")))
-    latest = prompt.tried(population).split("\n")[1:]
-    assert latest == [f"idea {n} | 1 | parse: none" for n in range(20, 40)]  # the last twenty
+    latest = prompt.tried(population).lines
+    assert latest == tuple(f"idea {n} | 1 | parse: none" for n in range(39, 19, -1))  # the last twenty
 
 
 def test_another_program_is_told_by_its_difference() -> None:
@@ -186,11 +193,11 @@ def test_complaints_of_one_kind_are_told_once_the_latest_last() -> None:
 
 def test_a_long_front_is_thinned_and_kinds_take_turns() -> None:
     every = [scored(i, SMALL, operations=i) for i in range(100)]
-    lines = prompt.front(every).split("\n")[1:]
+    lines = prompt.front(every).lines
     assert [line.split()[0] for line in lines] == ["0", "25", "50", "74", "99"]  # evenly spaced, both ends
-    assert prompt.front(every[:2]).count("\n") == 2
+    assert len(prompt.front(every[:2]).lines) == 2
     inconsistent = [scored(7, SMALL, consistent=False), scored(8, SMALL, group_out=4.0)]
-    assert [line.split()[0] for line in prompt.front(inconsistent).split("\n")[1:]] == ["8"]
+    assert [line.split()[0] for line in prompt.front(inconsistent).lines] == ["8"]
     names = list(prompt.KINDS)
     found = [prompt.kinds(7, np.random.default_rng(seed)) for seed in range(40)]
     assert all(list(kinds) == (names * 3)[names.index(kinds[0]) :][:7] for kinds in found)
