@@ -110,7 +110,7 @@ def tables(examination: Examination, data: AssessData, cells: Groups) -> list[Li
         f"fitted without its {without}, the mean over these; size: mean absolute. Tables below do not repeat a cell.\n"
         f"cell | runs | size | fitted E2E TTFT ITL | left out E2E TTFT ITL{along}"
     )
-    found = [Listing(heading, tuple(lines), " cells with smaller errors", share=8.0)]
+    found = [Listing(heading, tuple(lines), " cells with smaller errors", share=12.0)]
     whole = {tuple(at) for at in cells.values()}
     for kind in (kind for kind in MARGINS if kind in examination.left_out):
         of = groups(experiments, (kind,))[kind]

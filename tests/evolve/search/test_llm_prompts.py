@@ -18,9 +18,12 @@ from archive.population import Population
 from archive.proposal import Outcome, Proposal, Rejected
 from evaluator.diagnose.tables import Listing
 from evolve.run.config import Config
-from evolve.run.folder import first_population
+from evolve.run.folder import first_population, open_run
 from evolve.run.llm_settings import LlmSettings
 from evolve.search.llm import prompt
+from evolve.search.llm.client import count_tokens
+from evolve.search.llm.preview import would_send
+from evolve.search.llm.terms import worth
 from simulator.common.errors import InputError
 from simulator.language.measure import Caps
 from simulator.schema import FIELDS, PAPER18
@@ -202,6 +205,84 @@ def test_a_long_front_is_thinned_and_kinds_take_turns() -> None:
     found = [prompt.kinds(7, np.random.default_rng(seed)) for seed in range(40)]
     assert all(list(kinds) == (names * 3)[names.index(kinds[0]) :][:7] for kinds in found)
     assert {kinds[0] for kinds in found} == set(names)
+
+
+def test_a_question_keeps_to_its_room_and_says_what_it_leaves_out() -> None:
+    """The most of everything that the middle of a search may have: about twice the room."""
+    base = scored(0, PROGRAMS[0], group_out=8.0)
+    elites = [scored(i, PROGRAMS[i % 6], group_out=8.0, operations=i, parents=(0,)) for i in range(1, 60)]
+    population = population_of(base, *elites)
+    for n in range(100, 140):
+        idea = Proposal(n, 0, "", "llm:a/b", (0,), "c", f"an idea of many words, number {n}, about the host's floor")
+        population.tell(Outcome(idea, Rejected("parse", "a complaint that is long enough to be cut somewhere")))
+    cell = "C{} Llama-3.1-70B-Instruct fp8_block B200 | 45 | 7.0 | - -13 -2 | - -14 -2 | -12 -13 -12 . | -1 -0 -6 ."
+    diagnosis = (
+        Listing("Cells", tuple(cell.format(i) for i in range(40)), " cells with smaller errors", share=8.0),
+        *(Listing(f"By thing {i}", ("MiniMax-M2.5 | 182 | - -3 -3 | - +5 -12",) * 12) for i in range(8)),
+    )
+    notes = "\n".join(
+        f"{i}. A floor of the host helped by 0.{i} points, and a cost a layer did not." for i in range(40)
+    )
+    config = replace(Config(), caps=Caps(80, 2, 32))
+    what = prompt.Asked(base, (elites[1], elites[2]), ("point",) * 4, diagnosis, notes=notes)
+    messages = prompt.messages(prompt.bundled(), config, population, what)
+    assert prompt.MOST_TOKENS == 6000 and 5000 < count_tokens(messages) <= prompt.MOST_TOKENS
+    user = messages[1][1]
+    assert len(re.findall(r"^C\d+ Llama", user, re.M)) + int(re.findall(r"^and (\d+) more cells", user, re.M)[0]) == 40
+    kept = len(re.findall(r"^an idea of many words", user, re.M))
+    assert kept < 20 and f"\nand {20 - kept} more ideas, earlier ones\n" in user
+    assert "number 139" in user  # the latest come first
+    assert f"```python\n{A.strip()}\n```" in user and prompt.KINDS["point"] in user  # never cut
+    # with room for all, all is there
+    short = prompt.cut({"a": diagnosis}, 10**6)["a"]
+    assert short.count("\n") >= 40 + 8 * 12 and " more" not in short
+    # without any room only headings are
+    assert prompt.cut({"a": diagnosis}, 0)["a"].startswith(
+        "Cells\nand 40 more cells with smaller errors\n\nBy thing 0\n"
+    )
+
+
+def test_terms_that_earned_their_place_are_told_from_those_that_did_not() -> None:
+    start = "def step_time(b, s, *, w: one = 1.2{}): return w * b.weight_read_us{}"
+    layers, router = (", k: us = 9.0", " + k * s.layers"), (", k: one = 1.0", " + k * b.kernel_router_us")
+    texts = [start.format("", ""), start.format(*layers), start.format(*router)]
+    both = start.format(layers[0] + ", m: one = 1.0", layers[1] + " + m * b.kernel_router_us")
+    known = {
+        0: scored(0, texts[0], group_out=8.0, parents=()),
+        1: scored(1, texts[1], group_out=7.0, parents=(0,)),
+        2: scored(2, texts[1], group_out=8.5, parents=(0,)),
+        3: scored(3, texts[2], group_out=8.25, parents=(0, 1)),
+        4: scored(4, texts[2], group_out=None, parents=(0,)),  # not measured
+        5: scored(5, both, group_out=7.5, parents=(1,)),
+        6: scored(6, both, group_out=1.0, parents=(0,)),  # two terms more: neither's doing
+        7: scored(7, texts[2], group_out=1.0, parents=(1,)),  # one for another
+    }
+    earned, rest = worth(known)
+    assert earned.lines == ("step_time: s.layers | 2 | -1.00 | -0.25",)  # -1 and +0.5
+    assert rest.lines == ("step_time: b.kernel_router_us | 2 | +0.25 | +0.38",)  # +0.25 and +0.5
+    assert worth({0: known[0]}) == ()
+    user = asked(population_of(*known.values()), known[0])[1]
+    assert "\nstep_time: s.layers | 2 | -1.00 | -0.25\n" in user
+
+
+def test_near_optimal_programs_are_compared_with_a() -> None:
+    fields = ("b.weight_read_us", "b.kv_read_us", "b.kernel_us", "b.total_bytes", "b.expert_read_us", "b.logits_us")
+    text = "def step_time(b, s, *, w: one = 1.2): return w * {}"
+    every = [scored(i, text.format(x), group_out=8.0 + i / 100, operations=9 - i) for i, x in enumerate(fields)]
+    population = population_of(*every)
+    assert prompt.near(population, every[1]) == {i: every[i].text for i in (0, 2, 3)}
+
+
+@pytest.mark.slow
+def test_a_question_in_the_middle_of_the_recorded_search_has_room_for_all_cells() -> None:
+    """367 runs of 17 cells, after 1,400 proposals of operators."""
+    messages, _ = would_send(open_run(ROOT / "seeds" / "champion"), 1447)
+    assert 5000 < count_tokens(messages) <= prompt.MOST_TOKENS
+    user = messages[1][1]
+    assert len(re.findall(r"^C\d+ [^|]+ (?:H100|H200|B200) \| \d+ \|", user, re.M)) == 17
+    tables = ("By GPU", "By precision", "By model", "By parallelism", "By TP degree", "By clients", "Kernel tables")
+    assert all(f"\n{name} " in user for name in tables) and "Where near-optimal programs disagree" in user
+    assert "\nterm that earned its place" in user and "\nNot decided by these runs" in user
 
 
 # notes
