@@ -259,7 +259,7 @@ def _judged(
             return Rejected(gate.name, gate.complaint)
     consistent = not contradictions(code, program.theta, data)
     timer.lap("gates")
-    result = score(code, program.theta, data.score, data.moe_weight, _in_steps(program, ratio, data.fit))
+    result = score(code, program.theta, data.score, data.moe_weight, errors_in_steps(program, ratio, data.fit))
     timer.lap("replay")
     worth_it = result.mean_error <= limits.to_group_out
     left_out = group_out(program, ratio, data.folds) if worth_it else None
@@ -268,7 +268,7 @@ def _judged(
     return Scored(unparse(program), result, left_out, consistent, *counts)
 
 
-def _in_steps(program: Program, ratio: np.ndarray, data: FitSet) -> list[RunErrors]:
+def errors_in_steps(program: Program, ratio: np.ndarray, data: FitSet) -> list[RunErrors]:
     """The errors of the runs that are not replayed."""
     if not data.in_steps.any():
         return []

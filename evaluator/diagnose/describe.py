@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 from archive.score import Errors
-from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts, chance
-from evaluator.diagnose.examine import EVERY, Examination
+from evaluator.assess import AssessData
+from evaluator.cells import cell_of
+from evaluator.diagnose.diagnose import Correlation, Diagnosis, TtftParts, chance, diagnose
+from evaluator.diagnose.examine import Examination, examine
+from evaluator.diagnose.tables import SAME_PCT, SHARED, Groups, Listing, by_group, disagreement, numbered, tables
+from evaluator.group_out import left_out
 from simulator.common.text import listed
+from simulator.language.ir import Program
 from simulator.schema import FIELDS, marked
 from simulator.serving.experiment import Experiment
 
@@ -22,13 +27,11 @@ STRONGEST = 3  # fields shown per residual
 RESIDUALS = {"step_us": "step us", "ttft_us": "TTFT us"}  # those whose correlations are shown; others repeat them
 LABELS = RESIDUALS | {"itl_error_pct": "ITL %", "ttft_error_pct": "TTFT %", "e2e_error_pct": "E2E %"}
 ALIKE = 3  # fields or terms named as like another one; the rest are counted
-MOST_RUNS = 40  # shown in a table; of more, those with the largest errors
-MOST_DEPLOYMENTS = 24
+MOST_RUNS = 40  # up to which each has a line
+MOST_TRIED = 12  # lines of a trial
 MOST_TTFT = 6  # runs whose TTFT is split into its parts: those with the largest errors of it
-SAME_PCT = 0.5  # points up to which errors count as the same: those of ITL as those of E2E, and those of two programs
 MOST_CHANGES = 3  # runs in a comparison with another program: those that differ most
 LEAST_SHARE = 0.05  # of the kernels' time, to be shown
-LEFT_OUT = {"models": "model", "tp": "TP degree", "architectures": "architecture", "hardware": "GPU", EVERY: "own"}
 # The columns of the table of deployments; those with one value only are named once, above it.
 SHAPE = tuple(f.name for f in marked("shape"))
 
@@ -46,15 +49,40 @@ COLUMNS: dict[str, Callable[[Experiment], str]] = {
 }
 
 
-def describe(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> str:
-    """The deployments, the program's errors by run, what they go along with, and its doubts."""
-    parts = (
-        _deployments(diagnosis, experiments),
-        _runs(diagnosis, examination, experiments),
-        _correlations(diagnosis),
-        doubts(examination),
-    )
-    return "\n\n".join(part for part in parts if part)
+def describe(program: Program, data: AssessData, near: Mapping[int, Program]) -> tuple[Listing, ...]:
+    """The program's errors and its doubts: by run for a few that are all replayed, else by cell.
+
+    near: other programs of the search that are about as good, by their numbers.
+    """
+    examination, of = examine(program, data), groups_of(data)
+    if by_run(data):
+        found = runs(diagnose(program, data), examination, data.score.experiments)
+    else:
+        one = one_value(data.fit.experiments)
+        only = Listing("Fields with one value in these runs, of which nothing can be learned:", (", ".join(one),))
+        found = [*tables(examination, data, of), *([only] if one else [])]
+        of = {number: of[name] for name, number in numbered(of).items()}
+    found += [disagreement(program, data, near, of), Listing("Doubts", tuple(doubts(examination).splitlines()))]
+    return tuple(listing for listing in found if listing.lines)
+
+
+def by_run(data: AssessData) -> bool:
+    """True if every run has a line of its own."""
+    return not data.fit.in_steps.any() and len(data.fit.experiments) <= MOST_RUNS
+
+
+def groups_of(data: AssessData) -> Groups:
+    """The positions of the runs that share a line, by its name: single runs (see run_names), or cells."""
+    if by_run(data):
+        return {name: [i] for i, name in enumerate(run_names(data.fit.experiments).values())}
+    names = [cell_of(e) for e in data.fit.experiments]
+    return dict(zip(dict.fromkeys(names), left_out(names), strict=True))
+
+
+def runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> list[Listing]:
+    """The deployments, the program's errors by run, and what they go along with."""
+    found = [_deployments(diagnosis, experiments), _runs(diagnosis, examination, experiments), _correlations(diagnosis)]
+    return [listing for listing in found if listing]
 
 
 def run_names(experiments: Sequence[Experiment]) -> dict[str, str]:
@@ -85,16 +113,15 @@ def one_value(experiments: Sequence[Experiment]) -> tuple[str, ...]:
     )
 
 
-def named_left_out(examination: Examination, experiments: Sequence[Experiment]) -> tuple[Errors, ...]:
-    """The errors on runs left out of the fit, of runs under their short names."""
-    names = run_names(experiments)
-    return tuple(row._replace(experiment=names[row.experiment]) for row in examination.left_out)
+def grouped_left_out(examination: Examination, data: AssessData) -> tuple[Errors, ...]:
+    """The errors left out of the groups of runs that share a line, under its name; none for a single run."""
+    return by_group(examination.mean_left_out, groups_of(data)) if examination.left_out else ()
 
 
 def left_out_changes(before: Sequence[Errors], after: Sequence[Errors]) -> str:
     """The errors on left-out runs that differ by more than SAME_PCT, those of `before` first; "" if none are known.
 
-    Both are rows of `named_left_out` on the same experiments.
+    Both are rows of `grouped_left_out` on the same experiments.
     """
     rows = {row.experiment: row for row in after}
     pairs = [(row, rows[row.experiment]) for row in before if row.experiment in rows]
@@ -102,13 +129,13 @@ def left_out_changes(before: Sequence[Errors], after: Sequence[Errors]) -> str:
         return ""
     changed = [(a, b) for a, b in pairs if _change(a, b) > SAME_PCT]
     if not changed:
-        return f"Left out: within {SAME_PCT:g} points of its parent's on every run."
+        return f"Left out: within {SAME_PCT:g} points of its parent's everywhere."
     shown = sorted(changed, key=lambda pair: -_change(*pair))[:MOST_CHANGES]
     with_itl = _itl_differs([row for pair in shown for row in pair])
     heads = "E2E TTFT ITL" if with_itl else "E2E TTFT"
     texts = [f"{a.experiment} {_errors(a, with_itl)} -> {_errors(b, with_itl)}" for a, b in shown]
     more = f"; {len(changed) - len(shown)} more" if len(changed) > len(shown) else ""
-    title = f"Left out, {heads} %, parent's -> own, on {len(changed)} of {len(pairs)} runs"
+    title = f"Left out, {heads} %, parent's -> own, on {len(changed)} of {len(pairs)}"
     return f"{title}: {'; '.join(texts)}{more}."
 
 
@@ -119,13 +146,16 @@ def _change(a: Errors, b: Errors) -> float:
     return max((math.inf if x is None or y is None else abs(x - y) for x, y in known), default=0.0)
 
 
-def left_out_table(examination: Examination, experiments: Sequence[Experiment]) -> str:
-    """A line for every run with its errors when fitted and when left out; the largest if there are very many."""
-    names, rows = run_names(experiments), _largest(examination)
-    with_itl = _itl_differs([row for pair in rows for row in pair])
+def left_out_table(examination: Examination, data: AssessData) -> str:
+    """A line for every run, or cell, with its errors when fitted and when left out; those with the largest."""
+    rows = by_group(examination.fitted, groups_of(data))
+    pairs = list(zip(rows, grouped_left_out(examination, data) or (None,) * len(rows), strict=True))
+    pairs.sort(key=_largest)
+    with_itl = _itl_differs([row for pair in pairs for row in pair])
     heads = "E2E TTFT ITL" if with_itl else "E2E TTFT"
-    lines = [f"{names[row.experiment]} | {_errors(row, with_itl)} | {_errors(other, with_itl)}" for row, other in rows]
-    return "\n".join([f"run | {heads} % fitted | left out", *lines])
+    lines = [f"{row.experiment} | {_errors(row, with_itl)} | {_errors(other, with_itl)}" for row, other in pairs]
+    where = "run" if by_run(data) else "cell, signed means"
+    return Listing(f"{where} | {heads} % fitted | left out", tuple(lines), " with smaller errors").text(MOST_TRIED)
 
 
 def doubts(examination: Examination) -> str:
@@ -141,16 +171,16 @@ def _deployment(e: Experiment) -> tuple[str, ...]:
     return (e.model, f"tp{e.engine.tensor_parallel}", *(text(e) for text in COLUMNS.values()))
 
 
-def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str:
+def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> Listing:
     """A line for every deployment, with the shares of the measured kernels in its busiest mean step."""
-    runs: dict[tuple[str, ...], list[Experiment]] = {}
+    deployed: dict[tuple[str, ...], list[Experiment]] = {}
     for e in experiments:
-        runs.setdefault(_deployment(e), []).append(e)
+        deployed.setdefault(_deployment(e), []).append(e)
     several = [name for name, text in COLUMNS.items() if len({text(e) for e in experiments}) > 1]
     same = [f"{name} {COLUMNS[name](experiments[0])}" for name in COLUMNS if name not in several]
     by_run = {s.experiment: s for s in diagnosis.shares}
     lines = []
-    for number, of_deployment in enumerate(runs.values(), 1):
+    for number, of_deployment in enumerate(deployed.values(), 1):
         e, measured = of_deployment[0], [by_run[r.id] for r in of_deployment if r.id in by_run]
         shown = max(measured, key=lambda s: s.kernels_us, default=None)
         shares = ""
@@ -160,31 +190,33 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> str
             shares = f" | {', '.join(named)} % of {shown.kernels_us:.0f}, {_number(shown.observed_us)} observed"
         values, model = " ".join(COLUMNS[name](e) for name in several), e.model.rpartition("/")[2]
         lines.append(f"{_label(number, e)} {model} tp{e.engine.tensor_parallel} | {values}{shares}")
-    more = [f"and {len(lines) - MOST_DEPLOYMENTS} more"] if len(lines) > MOST_DEPLOYMENTS else []
     one = one_value(experiments)
     title = f"Deployments (* MoE). The same in all: {', '.join(same)}." if same else "Deployments (* MoE)."
-    if one and len(runs) > 1:
+    if one and len(deployed) > 1:
         title += f" One value only, so that nothing can be learned of it: {', '.join(one)}."
     kernels = " | measured kernels in the mean step of its busiest run, us" if by_run else ""
-    return "\n".join([title, f"D model tp | {' '.join(several)}{kernels}", *lines[:MOST_DEPLOYMENTS], *more])
+    return Listing(f"{title}\nD model tp | {' '.join(several)}{kernels}", tuple(lines), " deployments", share=2.0)
 
 
-def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> str:
+def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> Listing:
     """A line for every run: errors by load stage, and when it is left out of the fit; of some, the parts of TTFT."""
-    names, rows = run_names(experiments), _largest(examination)
+    names, rows = run_names(experiments), examination.fitted
+    others = examination.mean_left_out if examination.left_out else (None,) * len(rows)
+    pairs = sorted(zip(rows, others, strict=True), key=_largest)
     stages = {e.id: [s for s in diagnosis.stages if s.experiment == e.id] for e in experiments}
-    with_itl = _itl_differs([row for pair in rows for row in pair])
-    split = sorted(examination.fitted, key=lambda row: -abs(row.ttft or 0.0))[:MOST_TTFT]
+    with_itl = _itl_differs([row for pair in pairs for row in pair])
+    split = sorted(rows, key=lambda row: -abs(row.ttft or 0.0))[:MOST_TTFT]
     ttft = {t.experiment: t for t in diagnosis.ttft if t.experiment in {row.experiment for row in split}}
-    kind, heads = LEFT_OUT[examination.kind], "E2E TTFT ITL" if with_itl else "E2E TTFT"
+    kinds, heads = ", ".join(SHARED[kind] for kind in examination.left_out), "E2E TTFT ITL" if with_itl else "E2E TTFT"
     itl = "" if with_itl else " (ITL errs as E2E does)"
-    lines = [
+    heading = (
         "Runs: signed errors of means in percent, (predicted - observed)/observed, by load stage; left out: of the "
-        f"whole run, by constants fitted without its {kind}'s runs{itl}; TTFT ms where it errs most: observed, and "
-        "predicted as queueing + waiting + prefill.",
-        f"run requests/s | E2E | TTFT | left out {heads} | TTFT ms",
-    ]
-    for row, other in rows:
+        f"whole run, by constants fitted without the runs of its {kinds}, the mean over these{itl}; TTFT ms where it "
+        "errs most: observed, and predicted as queueing + waiting + prefill.\n"
+        f"run requests/s | E2E | TTFT | left out {heads} | TTFT ms"
+    )
+    lines = []
+    for row, other in pairs:
         of_run = stages[row.experiment]
         rates = ",".join(f"{s.rate:g}" for s in of_run)
         e2e, ttft_error_pct = (
@@ -192,9 +224,7 @@ def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[
         )
         parts = f" | {_parts(ttft[row.experiment])}" if row.experiment in ttft else ""
         lines.append(f"{names[row.experiment]} {rates} | {e2e} | {ttft_error_pct} | {_errors(other, with_itl)}{parts}")
-    if len(examination.fitted) > len(rows):
-        lines.append(f"and {len(examination.fitted) - len(rows)} runs with smaller errors")
-    return "\n".join(lines)
+    return Listing(heading, tuple(lines), " runs with smaller errors", share=3.0)
 
 
 def _parts(t: TtftParts) -> str:
@@ -207,33 +237,25 @@ def _itl_differs(rows: Sequence[Errors | None]) -> bool:
     return any(row.e2e is None or row.itl is None or abs(row.e2e - row.itl) > SAME_PCT for row in known)
 
 
-def _largest(examination: Examination) -> list[tuple[Errors, Errors | None]]:
-    """Errors of each run when fitted and when left out; of more than MOST_RUNS those with the largest, in order."""
-    left_out = {row.experiment: row for row in examination.left_out}
-    rows = [(row, left_out.get(row.experiment)) for row in examination.fitted]
-
-    def size(pair: tuple[Errors, Errors | None]) -> float:
-        row = pair[1] or pair[0]
-        return max((abs(x) for x in (row.e2e, row.ttft, row.itl) if x is not None), default=0.0)
-
-    kept = sorted(range(len(rows)), key=lambda i: (-size(rows[i]), i))[:MOST_RUNS]
-    return [rows[i] for i in sorted(kept)]
+def _largest(pair: tuple[Errors, Errors | None]) -> float:
+    """The order of rows: the largest error left out first, or fitted where none is left out."""
+    return -max((abs(x) for x in (pair[1] or pair[0]).figures if x is not None), default=0.0)
 
 
-def _correlations(diagnosis: Diagnosis) -> str:
+def _correlations(diagnosis: Diagnosis) -> Listing | None:
     by_residual = {name: [c for c in diagnosis.correlations if c.residual == name] for name in RESIDUALS}
     if not any(by_residual.values()):  # without an observed ITL and TTFT there is only E2E
         by_residual = {"e2e_error_pct": [c for c in diagnosis.correlations if c.residual == "e2e_error_pct"]}
     shown = {name: strongest[:STRONGEST] for name, strongest in by_residual.items() if strongest}
     if not shown:
-        return ""
+        return None
     by_chance = chance(chain(*shown.values()))
-    lines = [
+    heading = (
         "Rank correlation of signed errors with fields over the load stages; r > 0: predicted too long where the field "
         f"is large. |r| < {by_chance:.2f} may be chance, or more for an s. field, which has one value per deployment."
-    ]
-    lines += [f"{LABELS[name]}: {', '.join(map(_correlated, strongest))}" for name, strongest in shown.items()]
-    return "\n".join(lines)
+    )
+    lines = (f"{LABELS[name]}: {', '.join(map(_correlated, strongest))}" for name, strongest in shown.items())
+    return Listing(heading, tuple(lines))
 
 
 def _correlated(c: Correlation) -> str:

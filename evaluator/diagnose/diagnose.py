@@ -171,12 +171,13 @@ class _Point:
 def diagnose(program: Program, data: AssessData) -> Diagnosis:
     """The errors of `program` at its constants. Deterministic; replays clamp step times that are out of range."""
     code, runs, ttft, points = assemble(program), [], [], list[_Point]()
-    for e, prediction in zip(data.score.experiments, predictions(program, data.score), strict=True):
+    stage_rows = data.fit.stages_at(np.flatnonzero(~data.fit.in_steps).tolist())
+    for e, prediction, rows in zip(data.score.experiments, predictions(program, data.score), stage_rows, strict=True):
         runs.append(errors(prediction, e))
         ttft.append(_ttft_parts(e, prediction))
         bound = bind(code, program.theta, e.facts)
         for i, (stage, replayed) in enumerate(zip(e.workload.stages, prediction.predicted.stages, strict=True)):
-            row, observed_ms = data.fit.stages.table[len(points)], data.fit.stages.observed_ms[len(points)]
+            row, observed_ms = data.fit.stages.table[rows[i]], data.fit.stages.observed_ms[rows[i]]
             observed = [_finite(x) for x in observed_ms]
             predicted = [replayed.e2e_ms.mean, replayed.ttft_ms.mean, replayed.itl_ms.mean]
             errors_pct = [error_pct(p, o) for p, o in zip(predicted, observed, strict=True)]

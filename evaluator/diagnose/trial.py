@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from archive.proposal import Rejected
 from archive.score import Errors
 from evaluator.assess import AssessData, Scored, assess
-from evaluator.diagnose.describe import doubts, left_out_table, named_left_out
+from evaluator.diagnose.describe import doubts, grouped_left_out, left_out_table
 from evaluator.diagnose.examine import examine
 from simulator.language.complete import complete
 from simulator.language.parse import parse
@@ -16,7 +16,7 @@ from simulator.language.parse import parse
 @dataclass(frozen=True, slots=True)
 class Trial:
     """The verdict on a program, and what is known of it besides: its errors on runs left out of the fit, and its
-    doubts, as text; "" if it was rejected. left_out: the same errors as rows, of runs under their short names."""
+    doubts, as text; "" if it was rejected. left_out: the same errors as rows, of runs or cells under their names."""
 
     verdict: Scored | Rejected
     known: str = ""
@@ -29,13 +29,13 @@ def trial(text: str, data: AssessData) -> Trial:
     verdict = assess(complete(parse(text)), data)  # as a search assesses it
     if isinstance(verdict, Rejected):
         return Trial(verdict)
-    examination, experiments = examine(complete(verdict.program), data), data.score.experiments
+    examination = examine(complete(verdict.program), data)
     doubted = doubts(examination)
-    parts = (left_out_table(examination, experiments), doubted)
+    parts = (left_out_table(examination, data), doubted)
     known = "\n".join(part for part in parts if part)
-    return Trial(verdict, known, named_left_out(examination, experiments), doubted)
+    return Trial(verdict, known, grouped_left_out(examination, data), doubted)
 
 
 def left_out(text: str, data: AssessData) -> tuple[Errors, ...]:
     """The errors of a fitted program on runs left out of the fit, as a trial has them."""
-    return named_left_out(examine(complete(parse(text)), data), data.score.experiments)
+    return grouped_left_out(examine(complete(parse(text)), data), data)

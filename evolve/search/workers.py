@@ -27,9 +27,8 @@ from evaluator.assess import (
     read,
 )
 from evaluator.diagnose.describe import describe
-from evaluator.diagnose.diagnose import diagnose
-from evaluator.diagnose.examine import examine
 from evaluator.diagnose.explain import costs, gains
+from evaluator.diagnose.tables import Listing
 from evaluator.diagnose.trial import Trial, left_out, trial
 from evaluator.fit.loss import FitSet
 from evaluator.fit.problem import Problem, problem_of
@@ -130,9 +129,8 @@ def _polish(prepared: Prepared, text: str) -> Timed:
     return polished(_program(text), prepared.data, timer), timer.seconds
 
 
-def _diagnose(prepared: Prepared, text: str) -> str:
-    program, data = _program(text), prepared.data
-    return describe(diagnose(program, data), examine(program, data), data.score.experiments)
+def _diagnose(prepared: Prepared, text: str, near: Mapping[int, str]) -> tuple[Listing, ...]:
+    return describe(_program(text), prepared.data, {number: _program(other) for number, other in near.items()})
 
 
 def _trial(prepared: Prepared, text: str) -> Trial:
@@ -172,9 +170,9 @@ class Workers:
         """The verdict on a program after CMA-ES has polished its constants on the replays."""
         return self._pool.submit(WorkerCall(_polish, (text,), parcel=self._data, limit_s=self._limit_s), number)
 
-    def diagnose(self, text: str) -> Promise[str]:
-        """A text about where the program is wrong on the fitted experiments."""
-        return self._pool.submit(WorkerCall(_diagnose, (text,), parcel=self._data))
+    def diagnose(self, text: str, near: Mapping[int, str]) -> Promise[tuple[Listing, ...]]:
+        """Where the program is wrong on the fitted experiments, and other programs differ (evaluator.diagnose)."""
+        return self._pool.submit(WorkerCall(_diagnose, (text, near), parcel=self._data))
 
     def trial(self, number: int, text: str) -> Promise[Trial]:
         """The trial of a program (see evaluator.diagnose.trial). Waiting for it may raise TookTooLong."""

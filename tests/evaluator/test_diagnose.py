@@ -18,6 +18,7 @@ from evaluator.diagnose.stage_steps import stage_steps
 from evaluator.diagnose.trial import left_out, trial
 from evaluator.score import error_rows
 from simulator.clock.bind import bind
+from simulator.language.ir import Program
 from simulator.language.opcodes import assemble
 from simulator.language.unparse import unparse
 from simulator.serving.bundled import bundled_experiments
@@ -58,6 +59,11 @@ RESIDUALS = ("step_us", "ttft_us", "itl_error_pct", "ttft_error_pct", "e2e_error
 def families(found: diagnosis.Diagnosis, residual: str, first: int) -> list[set[str]]:
     """The strongest fields of a residual, each with those that are like it."""
     return [{c.field, *c.alike} for c in found.correlations if c.residual == residual][:first]
+
+
+def as_text(program: Program, data: AssessData) -> str:
+    """All of a diagnosis as a question has it, where there is room."""
+    return "\n\n".join(listing.text(len(listing.lines)) for listing in describe(program, data, {}))
 
 
 def without_itl(o: Observation) -> Observation:
@@ -187,7 +193,7 @@ def test_it_is_plain_values_and_the_same_every_time(data: AssessData) -> None:
     assert text == json.dumps(asdict(diagnosis.diagnose(NO_LAYERS, data)), allow_nan=False)
     counts = [sum(c.residual == r for c in found.correlations) for r in RESIDUALS]
     assert sum(counts) == len(found.correlations) and all(0 < n <= diagnosis.MOST_FIELDS for n in counts)
-    told = describe(found, examine(NO_LAYERS, data), data.score.experiments)
+    told = as_text(NO_LAYERS, data)
     # every run by its deployment and workload, every deployment with its model
     assert all(f"{name} " in told for name in run_names(data.score.experiments).values())
     assert all(e.model.rpartition("/")[2] in told for e in SOME)
@@ -207,7 +213,7 @@ def test_unobserved_figures_are_none() -> None:
     ours = diagnosis.diagnose(DOUBLED_KV, prepare([seen], [1])).worst
     assert found.worst[0].decode_reqs > ours[0].decode_reqs and found.worst[0].step_us is not None
     json.dumps(asdict(found), allow_nan=False)
-    told = describe(found, examine(DOUBLED_KV, blind_data), [blind])
+    told = as_text(DOUBLED_KV, blind_data)
     # with a single run nothing is left out, and there is no ITL to compare
     assert f"D1 codegen 5,10 | {found.stages[0].e2e_error_pct:+.0f}," in told and "| - | " in told.split("TTFT ms\n")[1]
 
@@ -220,7 +226,7 @@ def test_without_completed_requests_there_is_no_error() -> None:
     assert found.runs[0].e2e is None and found.stages[0].e2e_error_pct is None and found.stages[0].e2e_ms is not None
     assert found.worst == () and found.correlations == ()
     json.dumps(asdict(found), allow_nan=False)
-    assert "D1 roleplay 6 | - | - | -" in describe(found, examine(program, prepare([hasty], [1])), [hasty])
+    assert "D1 roleplay 6 | - | - | -" in as_text(program, prepare([hasty], [1]))
 
 
 def test_the_parts_of_ttft_are_those_of_the_replay(data: AssessData) -> None:
@@ -234,11 +240,16 @@ def test_the_parts_of_ttft_are_those_of_the_replay(data: AssessData) -> None:
 
 
 def test_runs_are_predicted_without_their_model(data: AssessData) -> None:
-    known, seen = examine(TRUTH, data), {row.experiment: row for row in examine(NO_LAYERS, data).left_out}
-    assert known.kind == "models" and [row.experiment for row in known.left_out] == [e.id for e in data.fit.experiments]
+    known, seen = examine(TRUTH, data), examine(NO_LAYERS, data).left_out["models"]
+    # one GPU and one version: what these runs share otherwise is left out in turn
+    assert list(known.left_out) == ["models", "tp", "architectures"]
+    for rows in (*known.left_out.values(), known.mean_left_out):
+        assert [row.experiment for row in rows] == [e.id for e in data.fit.experiments]
     # the true law holds for every model that it was not fitted to; one without a term does not
-    assert all(abs(row.e2e or 0.0) < 2.0 for row in known.left_out)
-    assert max(abs(row.e2e or 0.0) for row in seen.values()) > 5.0
+    assert all(abs(row.e2e or 0.0) < 2.0 for row in known.left_out["models"])
+    assert max(abs(row.e2e or 0.0) for row in seen) > 5.0
+    first = [rows[0].ttft or 0.0 for rows in known.left_out.values()]
+    assert known.mean_left_out[0].ttft == pytest.approx(sum(first) / 3)
     assert known.contradictions == () and known.at_bounds == ()
 
 

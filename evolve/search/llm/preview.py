@@ -75,7 +75,8 @@ def _asked(
     place = Place(number, 0, members, population.order(members, 0), 0)
     others = draw_others(place, base, config.llm.parents - 1, population, rng)
     kinds = prompt.kinds(config.llm.programs, rng)
-    return prompt.Asked(base, others, kinds, workers.diagnose(base.text).result())
+    diagnosis = workers.diagnose(base.text, prompt.near(population, base)).result()
+    return prompt.Asked(base, others, kinds, diagnosis)
 
 
 def was_sent(run: RunFolder, number: int) -> Preview:

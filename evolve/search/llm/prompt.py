@@ -19,16 +19,19 @@ from archive.elite import SEED, Elite
 from archive.population import Population
 from archive.proposal import ENDING, POLISH, Outcome
 from evaluator.assess import Scored
+from evaluator.diagnose.tables import Listing
+from evaluator.ensemble import ensemble
 from evolve.output.table import number
 from evolve.run.config import Config
 from evolve.search.llm.answer import without_fences
 from evolve.search.llm.calls import Messages
+from evolve.search.llm.terms import worth
 from evolve.search.vocabulary import field_set
 from evolve.summary.finding import Finding
 from evolve.summary.research import Issue
 from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
-from simulator.common.text import counted, plain
+from simulator.common.text import counted, listed, plain
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
@@ -46,6 +49,12 @@ LONGEST_NOTES = 4000  # characters of the notes that are kept
 SAME = 50  # complaints whose first characters agree, up to their numbers, are of one kind
 MOST_FRONT = 5  # programs of the front that a question lists
 MOST_BEST, MOST_LATEST = 3, 24  # of the best and of the latest programs, in a question for notes
+MOST_NEAR = 3  # near-optimal programs whose predictions are compared with those of A
+MOST_DROPPED = 3  # names of what the fit dropped of an idea
+MOST_TOKENS = 6000  # of a question, all in all
+# Pieces of text of which a tokenizer makes about one token each.
+PIECES = re.compile(r" ?[A-Za-z]{1,11}|[0-9]{1,3}| ?[^\sA-Za-z0-9]{1,2}|\s+")
+MORE = re.compile(r"[:;]| \(|\. ")  # what follows in the meaning of a field is left out
 DEAD = 1e-9  # constants up to this size change nothing, and are not shown
 KINDS = {
     "point": "a point change of A: one term added, removed, replaced, or given another scaling",
@@ -117,7 +126,7 @@ class Asked:
     base: Elite
     others: tuple[Elite, ...]
     kinds: tuple[str, ...]
-    diagnosis: str
+    diagnosis: tuple[Listing, ...]
     meanwhile: str = ""
     notes: str = ""
     issues: Sequence[Issue] = ()
@@ -132,12 +141,13 @@ def task(texts: Templates, config: Config) -> str:
 
 
 def fields_text(allowed: Collection[str] | None) -> str:
-    """The allowed fields (None: all) with their meanings, a line each, below a heading for every scope and unit."""
+    """The allowed fields (None: all) with their meanings in short, below a heading for every scope and unit."""
     groups: dict[tuple[str, str], list[str]] = {}
     for f in FIELDS.values():
         if f.scope == "r" or allowed is None or f.key in allowed:
-            groups.setdefault((f.scope, f.unit), []).append(f.name if "plain" in f.marks else f"{f.name}: {f.meaning}")
-    return "\n".join("\n".join([f"{scope}. in {unit}", *lines]) for (scope, unit), lines in groups.items())
+            meaning = "" if "plain" in f.marks else f": {MORE.split(f.meaning, maxsplit=1)[0]}"
+            groups.setdefault((f.scope, f.unit), []).append(f"{f.name}{meaning}")
+    return "\n".join(f"{scope}. in {unit}\n{'; '.join(lines)}" for (scope, unit), lines in groups.items())
 
 
 def messages(texts: Templates, config: Config, population: Population, asked: Asked) -> Messages:
@@ -145,25 +155,60 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
     base, best = asked.base, population.champion()
     text, champion, rule = bare(base.text), best.id if best else None, population.rule
     issues = "\n".join(f"{i}. {issue.line}" for i, issue in enumerate(asked.issues, 1))
-    question = fill(
-        texts["propose"],
-        program=text.strip(),
-        errors=f"{_name(base, champion)}: {figures(base)}.",
-        diagnosis=asked.diagnosis.strip(),
-        others="\n\n".join(_other(e, text, champion) for e in asked.others) or "There is no other yet.",
-        front=front(population.archive.front_by_size()),
-        aim=f"the simplest program within {100 * rule.within:g} % of the lowest {AIMS[rule.by]}",
-        tried=tried(population),
-        meanwhile=f"{asked.meanwhile} " if asked.meanwhile else "",
-        notes=asked.notes or "None yet.",
-        issues=f"{ISSUES[0]}{issues}{ISSUES[1]}" if issues else "",
-        programs=str(len(asked.kinds)),
-        kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
-    )
-    if config.llm.ideas:
-        settled = "\n".join(f"- {finding.line}" for finding in asked.settled) or "None yet."
-        question = f"{question.rstrip()}\n\n{fill(texts['idea'], settled=settled)}"
-    return (("system", task(texts, config)), ("user", question))
+    listings = {
+        "diagnosis": asked.diagnosis,
+        "others": tuple(Listing(*_other(e, text, champion), ": its text", share=6.0) for e in asked.others)
+        or (Listing("There is no other yet."),),
+        "front": (front(population.archive.front_by_size()),),
+        "terms": worth(population.archive.by_id) or (Listing("None was added alone yet."),),
+        "tried": (tried(population),),
+        "notes": (Listing("", tuple((asked.notes or "None yet.").splitlines()), share=3.0),),
+    }
+    values = {
+        "program": text.strip(),
+        "errors": f"{_name(base, champion)}: {figures(base)}.",
+        "aim": f"the simplest program within {100 * rule.within:g} % of the lowest {AIMS[rule.by]}",
+        "meanwhile": f"{asked.meanwhile} " if asked.meanwhile else "",
+        "issues": f"{ISSUES[0]}{issues}{ISSUES[1]}" if issues else "",
+        "programs": str(len(asked.kinds)),
+        "kinds": "\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
+    }
+    settled = "\n".join(f"- {finding.line}" for finding in asked.settled) or "None yet."
+    idea = f"\n{fill(texts['idea'], settled=settled)}" if config.llm.ideas else ""
+    system, empty = task(texts, config), fill(texts["propose"], **values, **dict.fromkeys(listings, "")) + idea
+    shown = cut(listings, MOST_TOKENS - tokens(system) - tokens(empty))
+    return (("system", system), ("user", fill(texts["propose"], **values, **shown) + idea))
+
+
+def cut(listings: Mapping[str, Sequence[Listing]], room: int) -> dict[str, str]:
+    """The listings as texts of at most `room` tokens together, if their headings fit.
+
+    Lines go from the end of the listing that takes most of the room for its share; its text says how many.
+    """
+    most = {key: [len(listing.lines) for listing in group] for key, group in listings.items()}
+    sizes = {(key, i): tokens(x.text(most[key][i])) + 1 for key, group in listings.items() for i, x in enumerate(group)}
+    while sum(sizes.values()) > room:
+        longer = [(key, i) for key, i in sizes if most[key][i]]
+        if not longer:
+            break
+        key, i = max(longer, key=lambda at: sizes[at] / listings[at[0]][at[1]].share)
+        most[key][i] -= 1
+        sizes[key, i] = tokens(listings[key][i].text(most[key][i])) + 1  # of the blank line
+    return {
+        key: "\n\n".join(x.text(n) for x, n in zip(group, most[key], strict=True)).strip()
+        for key, group in listings.items()
+    }
+
+
+def tokens(text: str) -> int:
+    """About the tokens of a text, rather too many: no tokenizer is asked, because a question must not depend on one."""
+    return len(PIECES.findall(text))
+
+
+def near(population: Population, base: Elite) -> dict[int, str]:
+    """The texts of some near-optimal programs other than `base`, by number, the best first."""
+    members = ensemble(population.archive.members(), population.rule)
+    return {e.id: e.text for e in [e for e in members if e.id != base.id][:MOST_NEAR]}
 
 
 def bare(text: str) -> str:
@@ -188,8 +233,8 @@ def _name(elite: Elite, champion: int | None) -> str:
     return f"Program {elite.id}" + (", the champion" if elite.id == champion else "")
 
 
-def _other(elite: Elite, base: str, champion: int | None) -> str:
-    """Another program: its lines in place of those of `base`, or all of it if that is shorter."""
+def _other(elite: Elite, base: str, champion: int | None) -> tuple[str, tuple[str, ...]]:
+    """Another program, a title and lines: its lines in place of those of `base`, or all of it if that is shorter."""
     text = bare(elite.text)
     program, values = parse(text), {(f.name, c.name): c.value for f in parse(base).functions for c in f.constants}
     theta = (values.get((f.name, c.name), c.value) for f in program.functions for c in f.constants)
@@ -198,28 +243,30 @@ def _other(elite: Elite, base: str, champion: int | None) -> str:
     difference = "\n".join(line for line in lines if not line.startswith("@@"))
     title = f"{_name(elite, champion)}: {figures(elite)}."
     if not difference:
-        return f"{title} It is A with other constants."
+        return f"{title} It is A with other constants.", ()
     if len(difference) < len(text):
-        return f"{title} Its lines (+) in place of A's (-), with A's constants:\n\n```diff\n{difference}\n```"
-    return f"{title}\n\n```python\n{text.strip()}\n```"
+        return f"{title} Its lines (+) in place of A's (-), with A's constants:", (f"\n```diff\n{difference}\n```",)
+    return title, (f"\n```python\n{text.strip()}\n```",)
 
 
-def front(elites: Sequence[Elite]) -> str:
+def front(elites: Sequence[Elite]) -> Listing:
     """A line for each of some programs of the Pareto front, from the simplest to the largest."""
     whole = [e for e in elites if e.consistent and e.group_out is not None] or list(elites)
     step = max((len(whole) - 1) / max(MOST_FRONT - 1, 1), 1.0)
     some = [whole[round(i * step)] for i in range(min(MOST_FRONT, len(whole)))]
-    lines = ["program | worst-3 E2E, mean error, group-out | operations+constants"]
+    lines = []
     for e in some:
         errors = " ".join(number(value, 2, signed=False) for value in (e.worst3, e.mean_error, e.group_out))
         lines.append(f"{e.id} | {errors} | {e.operations}+{e.constants}")
-    return "\n".join(lines)
+    return Listing("program | worst-3 E2E, mean error, group-out | operations+constants", tuple(lines), share=2.0)
 
 
-def tried(population: Population) -> str:
-    """A line for each of the latest ideas of models: the base, and the changes of its errors, or why it was refused."""
-    lines = [_tried(outcome, population.archive.by_id) for outcome in population.ideas]
-    return "\n".join(["idea | base | mean error, group-out", *lines]) if lines else "Nothing yet."
+def tried(population: Population) -> Listing:
+    """A line for each of the latest ideas of models, the latest first: the base, and the changes of its errors and
+    what the fit dropped, or why it was refused."""
+    lines = [_tried(outcome, population.archive.by_id) for outcome in reversed(population.ideas)]
+    heading = "idea | base | mean error, group-out" if lines else "Nothing yet."
+    return Listing(heading, tuple(lines), " ideas, earlier ones", share=2.0)
 
 
 def _tried(outcome: Outcome, known: Mapping[int, Elite]) -> str:
@@ -233,7 +280,8 @@ def _tried(outcome: Outcome, known: Mapping[int, Elite]) -> str:
         mean_error = elite.mean_error - base.mean_error
         if base.group_out is not None and elite.group_out is not None:
             group_out = elite.charged_group_out - base.charged_group_out
-    return f"{title} | {number(mean_error, 2)} {number(group_out, 2)}"
+    gone = f"; the fit dropped {listed(outcome.dropped, MOST_DROPPED)}" if outcome.dropped else ""
+    return f"{title} | {number(mean_error, 2)} {number(group_out, 2)}{gone}"
 
 
 def verdicts(texts: Templates, lines: Sequence[str], best: str, rounds: int, programs: int) -> str:

@@ -18,6 +18,7 @@ from archive.population import Offered, Population
 from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
 from evaluator.diagnose.describe import one_value
+from evaluator.diagnose.tables import Listing
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
 from evolve.run.program import method_names, method_text, seed_texts
@@ -77,7 +78,7 @@ class LanguageModels:
         self._research = Research()
         self._cited: Cited = _unchecked
         self._gates = Gates(self._research, self._asker, self._judges) if config.llm.ideas else None
-        self._diagnoses: dict[int, Promise[str]] = {}
+        self._diagnoses: dict[tuple[int, ...], Promise[tuple[Listing, ...]]] = {}
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
         self._notes, self._noted = "", -1  # the latest notes, and the last elite that they cover
         self._fruitless = 0  # generations in a row without a new candidate
@@ -224,8 +225,10 @@ class LanguageModels:
     def _answer(self, questions: Sequence[Question]) -> bool:
         """Get the generation's questions answered; False if no limit allows any, which ends the search."""
         for question in questions:
-            if question.base.id not in self._diagnoses:
-                self._diagnoses[question.base.id] = self._workers.diagnose(question.base.text)
+            near = prompt.near(self._population, question.base)
+            key = (question.base.id, *near)
+            if key not in self._diagnoses:
+                self._diagnoses[key] = self._workers.diagnose(question.base.text, near)
         for question in questions:
             question.messages = self._messages(question, questions)
         self.stopped = converse(
@@ -259,7 +262,8 @@ class LanguageModels:
     def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
         others = [q for q in questions if q is not question]
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
-        diagnosis = self._diagnoses[question.base.id].result()
+        near = prompt.near(self._population, question.base)
+        diagnosis = self._diagnoses[question.base.id, *near].result()
         issues = self._research.issues(self._asker.generation)
         asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
         asked = replace(asked, settled=self._research.settled()[:MOST_SETTLED])

@@ -94,13 +94,13 @@ def test_left_out_rows_that_differ_from_the_parents() -> None:
     before = [Errors("D1 chat", 3.0, -20.0, 3.0), Errors("D2 chat", 1.0, 2.0, 1.0), Errors("D3 chat", 5.0, None, 5.0)]
     after = [Errors("D1 chat", 1.2, -18.4, 1.2), Errors("D2 chat", 1.4, 2.5, 1.4), Errors("D3 chat", 5.6, None, 5.6)]
     assert left_out_changes(before, after) == (
-        "Left out, E2E TTFT %, parent's -> own, on 2 of 3 runs: D1 chat +3.0 -20 -> +1.2 -18; D3 chat +5.0 - -> +5.6 -."
+        "Left out, E2E TTFT %, parent's -> own, on 2 of 3: D1 chat +3.0 -20 -> +1.2 -18; D3 chat +5.0 - -> +5.6 -."
     )
-    assert left_out_changes(before, before) == ("Left out: within 0.5 points of its parent's on every run.")
+    assert left_out_changes(before, before) == ("Left out: within 0.5 points of its parent's everywhere.")
     assert left_out_changes([], after) == left_out_changes(before, []) == ""
     many = [Errors(f"D{i} chat", float(i), 0.0, float(i)) for i in range(20)]
     text = left_out_changes(many, [row._replace(e2e=0.0, itl=0.0) for row in many])
-    assert "on 19 of 20 runs" in text and text.endswith("; 16 more.")
+    assert "on 19 of 20:" in text and text.endswith("; 16 more.")
     assert [f"D{i} chat" in text for i in (16, 17, 19)] == [False, True, True]  # the three that differ most
 
 
