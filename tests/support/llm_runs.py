@@ -31,6 +31,7 @@ from paths import ROOT
 from evolve.cli import run_command
 from evolve.run.folder import COMPARISON
 from evolve.search.llm.calls import unpack
+from evolve.search.llm.panel import RUBRIC
 
 IMPORTS = ("-X", "importtime")  # each to stderr
 KEY = "sk-of-the-tests-0123456789"
@@ -129,8 +130,7 @@ def review(question: str) -> str:
     """Low marks for what the judge dislikes, high ones for the rest."""
     _, *candidates = re.split(r"\nCandidate \d+:", question.split("# Candidates")[1])
     marks = [1 if DISLIKED in text else 8 for text in candidates]
-    names = ("mechanism", "transfer", "identifiable", "economy")
-    rows = [{"candidate": i, **dict.fromkeys(names, m), "remark": f"mark {m}"} for i, m in enumerate(marks, 1)]
+    rows = [{"candidate": i, **dict.fromkeys(RUBRIC, m), "remark": f"mark {m}"} for i, m in enumerate(marks, 1)]
     return f"```json\n{json.dumps(rows)}\n```"
 
 

@@ -222,7 +222,7 @@ NEW: list[dict[str, Any]] = yaml.safe_load(f"""
 - &idea {{kind: outcome, id: 4, island: 1, operator: &by "llm:openai/m", parents: &of [0, 1], call: 1/propose/3,
     idea: a floor, reviews: [], verdict: rejected, stage: answer, why: none was given, text: ""}}
 - {{kind: outcome, id: 3, island: 1, operator: *by, parents: *of, call: 1/propose/3, idea: a floor, verdict: scored, key: k,
-    reviews: [{{judge: j/k, mechanism: 8, transfer: 7, identifiable: 6, economy: 5, remark: mild}}],
+    reviews: [{{judge: j/k, marks: {{mechanism: 8, transfer: 7}}, remark: mild}}], proposed: program,
     elite: &elite {{id: 3, key: k, text: program, operations: 3, constants: 2, features: 1, worst3: 9.0, mean_error: 8.0,
       e2e: 7.0, ttft: null, itl: 6.0, rows: [[dense, 1.5, null, -2.0]], operator: *by, parents: *of, group_out: null,
       consistent: true}}}}
@@ -236,7 +236,8 @@ def as_before(line: dict[str, Any]) -> dict[str, Any]:
     """The line as older releases wrote it, before lines had a `kind`."""
     line = in_older_form(line)
     elite = {OLD_NAMES.get(key, key): value for key, value in line.get("elite", {}).items()}
-    return line | ({"elite": elite} if elite else {})
+    reviews = [{"judge": r["judge"], **r["marks"], "remark": r["remark"]} for r in line.get("reviews", ())]
+    return {**line, **({"elite": elite} if elite else {}), **({"reviews": reviews} if "reviews" in line else {})}
 
 
 OLD = [as_before(line) for line in NEW]

@@ -12,6 +12,8 @@ from llm_replies import Reply, Request, said
 from llm_runs import PRAISE, asked_in, entries, evolve, ledger, of_kind
 from llm_scripts import UNITS, whole
 
+from evolve.search.llm.panel import RUBRIC
+
 ONE = """
 def step_time(b, s, *, gemm: one = 1.3, launch: us = 2000.0):
     return b.weight_read_us + gemm * b.prefill_gemm_us + launch
@@ -28,8 +30,7 @@ def script(request: Request) -> Reply:
     if len(request.messages) == 1:
         return said(PRAISE)
     marks = [6 if "max_num_batched_tokens" in text else 9 for text in candidates(request)]
-    names = ("mechanism", "transfer", "identifiable", "economy")
-    rows = [{"candidate": i, **dict.fromkeys(names, m), "remark": f"mark {m}"} for i, m in enumerate(marks, 1)]
+    rows = [{"candidate": i, **dict.fromkeys(RUBRIC, m), "remark": f"mark {m}"} for i, m in enumerate(marks, 1)]
     return said(json.dumps(rows))
 
 

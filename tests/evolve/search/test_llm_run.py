@@ -341,7 +341,7 @@ def test_what_judges_dislike_is_never_fitted(played: Played) -> None:
     for entry in reviewed:
         text = entry["text"] if entry["verdict"] == "rejected" else entry["elite"]["text"]
         [review] = entry["reviews"]
-        assert review["mechanism"] == (1 if DISLIKED in text else 8)
+        assert review["marks"]["physics"] == (1 if DISLIKED in text else 8)
         assert (entry.get("stage") == "judges") == (DISLIKED in text)
         assert ("key" in entry) == (DISLIKED not in text)
     assert {DISLIKED in json.dumps(e) for e in reviewed} == {True, False}

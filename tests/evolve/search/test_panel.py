@@ -38,7 +38,7 @@ def scored(
 
 
 def marks(judge: str, mark: int, remark: str = "") -> Review:
-    return Review(judge, **dict.fromkeys(RUBRIC, mark), remark=remark)
+    return Review(judge, tuple((name, mark) for name in RUBRIC), remark)
 
 
 def judged(number: int, mark: int, text: str = PLAIN, judge: str = "a/b", **errors: Any) -> Candidate:
@@ -108,7 +108,8 @@ def asked(base: str, trials: Sequence[Trial], document: str = "", rows: Sequence
     """The question about candidates with these trials, which change program 7."""
     question = Question(1, 9, 4, 4, 0, "a/b", example(id=7, text=base), (), ())
     group = [(question, Candidate(Idea(title, PLAIN), "key", trial=trial)) for trial in trials]
-    [(role, text)] = panel.messages(prompt.bundled(), group, document, {7: rows})
+    known = panel.Known(document, {7: rows}, (), {"seed floor": frozenset({"step_time: s.tp"})}, lambda work: [work])
+    [(role, text)] = panel.messages(prompt.bundled(), group, known)
     assert role == "user" and "$fields" not in text and "$candidates" not in text and "$document" not in text
     return text
 
@@ -141,7 +142,7 @@ def test_programs_are_shown_as_fitted_with_their_ideas() -> None:
 
 # the answer of a judge
 
-GOOD = {"candidate": 1, "mechanism": 7, "transfer": 6, "identifiable": 8, "economy": 10, "remark": "fine"}
+GOOD = {"candidate": 1, "evidence": 7, "simplicity": 6, "physics": 8, "novelty": 10, "citations": 9, "remark": "fine"}
 
 
 def marked(*rows: Any) -> list[Review | None]:
@@ -149,12 +150,14 @@ def marked(*rows: Any) -> list[Review | None]:
 
 
 def test_reviews_by_the_rubric() -> None:
-    review = Review("m", mechanism=7, transfer=6, identifiable=8, economy=10, remark="fine")
+    given = (("evidence", 7), ("simplicity", 6), ("physics", 8), ("novelty", 10), ("citations", 9))
+    review = Review("m", given, "fine")
     assert marked(GOOD) == [review, None]
     assert marked({**GOOD, "candidate": 2}, GOOD) == [review, review]
     assert marked({**GOOD, "more": "x"}, "junk", None, 7, [GOOD]) == [review, None]
-    assert marked(GOOD, {**GOOD, "economy": 0}) == [replace(review, economy=0), None]  # the last word counts
-    assert panel.average([review]) == (7 + 6 + 8 + 10) / 4
+    last = replace(review, marks=(*given[:4], ("citations", 0)))
+    assert marked(GOOD, {**GOOD, "citations": 0}) == [last, None]  # the last word counts
+    assert review.mean == (7 + 6 + 8 + 10 + 9) / 5
 
 
 @pytest.mark.parametrize("name", ["candidate", *RUBRIC])
@@ -186,10 +189,10 @@ def test_what_is_wrong_with_reviews() -> None:
     assert panel.wrong(json.dumps(both), 2) == ""
     assert panel.wrong("I like all of them.", 2) == panel.wrong("[]", 2) == "it has no JSON array"
     assert panel.wrong(json.dumps(both), 3) == "candidate 3 is missing"
-    bad = panel.wrong(json.dumps([{**GOOD, "transfer": 11, "economy": "9"}, "x"]), 2)
-    assert "transfer, economy of candidate 1" in bad and "candidate 2 is missing" in bad
+    bad = panel.wrong(json.dumps([{**GOOD, "simplicity": 11, "novelty": "9"}, "x"]), 2)
+    assert "simplicity, novelty of candidate 1" in bad and "candidate 2 is missing" in bad
     # a later bad word does not take back an earlier good one
-    assert panel.wrong(json.dumps([GOOD, {**GOOD, "economy": -1}]), 1) == ""
+    assert panel.wrong(json.dumps([GOOD, {**GOOD, "novelty": -1}]), 1) == ""
     first, empty, request = panel.again((("user", "Q"),), "", "it has no JSON array", 2)
     assert (first, empty) == (("user", "Q"), ("assistant", "(empty)"))
     assert "cannot be used: it has no JSON array. " in request[1]
