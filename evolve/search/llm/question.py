@@ -178,9 +178,13 @@ class Question:
 
 
 def draw_base(elites: Sequence[Elite], population: Population, rng: np.random.Generator) -> Elite:
-    """The program to be changed: one of the best tenth of those with a group-out error, of all where none has one."""
+    """The program to be changed: one of the best tenth of the consistent ones with a group-out error.
+
+    If there are none such, of all with a group-out error, or of all.
+    """
     measured = [e for e in elites if e.group_out is not None] or list(elites)
-    ranked = sorted(measured, key=lambda e: (not e.consistent, population.rule.selection_score(e), e.id))
+    consistent = [e for e in measured if e.consistent] or measured
+    ranked = sorted(consistent, key=lambda e: (population.rule.selection_score(e), e.id))
     few = ranked[: max(math.ceil(BEST_SHARE * len(ranked)), min(LEAST_BASES, len(ranked)))]
     return few[int(rng.integers(len(few)))]
 
