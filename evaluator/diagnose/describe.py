@@ -195,7 +195,7 @@ def _deployments(diagnosis: Diagnosis, experiments: Sequence[Experiment]) -> Lis
     if one and len(deployed) > 1:
         title += f" One value only, so that nothing can be learned of it: {', '.join(one)}."
     kernels = " | measured kernels in the mean step of its busiest run, us" if by_run else ""
-    return Listing(f"{title}\nD model tp | {' '.join(several)}{kernels}", tuple(lines), " deployments", share=2.0)
+    return Listing(f"{title}\nD model tp | {' '.join(several)}{kernels}", tuple(lines), share=2.0)
 
 
 def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[Experiment]) -> Listing:
@@ -224,7 +224,7 @@ def _runs(diagnosis: Diagnosis, examination: Examination, experiments: Sequence[
         )
         parts = f" | {_parts(ttft[row.experiment])}" if row.experiment in ttft else ""
         lines.append(f"{names[row.experiment]} {rates} | {e2e} | {ttft_error_pct} | {_errors(other, with_itl)}{parts}")
-    return Listing(heading, tuple(lines), " runs with smaller errors", share=3.0)
+    return Listing(heading, tuple(lines), " with smaller errors", share=3.0)
 
 
 def _parts(t: TtftParts) -> str:

@@ -110,7 +110,7 @@ def tables(examination: Examination, data: AssessData, cells: Groups) -> list[Li
         f"fitted without its {without}, the mean over these; size: mean absolute. Tables below do not repeat a cell.\n"
         f"cell | runs | size | fitted E2E TTFT ITL | left out E2E TTFT ITL{along}"
     )
-    found = [Listing(heading, tuple(lines), " cells with smaller errors", share=12.0)]
+    found = [Listing(heading, tuple(lines), " with smaller errors", share=20.0)]
     whole = {tuple(at) for at in cells.values()}
     for kind in (kind for kind in MARGINS if kind in examination.left_out):
         of = groups(experiments, (kind,))[kind]
@@ -150,7 +150,7 @@ def disagreement(program: Program, data: AssessData, near: Mapping[int, Program]
         "Where near-optimal programs disagree: the predicted E2E TTFT ITL of others less A's, in points of error\n"
         f"where | {names}"
     )
-    return Listing(heading, tuple(line for _, line in ranked), " where they differ less")
+    return Listing(heading, tuple(line for _, line in ranked), " where they differ less", share=2.0)
 
 
 def _margin(
@@ -165,7 +165,7 @@ def _margin(
         ranked.append((mean_error(*map(_size, other)) or 0.0, line))
     if not in_order:
         ranked.sort(key=lambda pair: -pair[0])
-    return Listing(title, tuple(line for _, line in ranked), " with smaller errors")
+    return Listing(title, tuple(line for _, line in ranked), " with smaller errors", share=1.5)
 
 
 def _kernel_tables(cells: Mapping[str, Sequence[Experiment]]) -> Listing:

@@ -157,12 +157,12 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
     issues = "\n".join(f"{i}. {issue.line}" for i, issue in enumerate(asked.issues, 1))
     listings = {
         "diagnosis": asked.diagnosis,
-        "others": tuple(Listing(*_other(e, text, champion), ": its text", share=6.0) for e in asked.others)
+        "others": tuple(Listing(*_other(e, text, champion), ": its text", share=8.0) for e in asked.others)
         or (Listing("There is no other yet."),),
         "front": (front(population.archive.front_by_size()),),
         "terms": worth(population.archive.by_id) or (Listing("None was added alone yet."),),
         "tried": (tried(population),),
-        "notes": (Listing("", tuple((asked.notes or "None yet.").splitlines()), share=3.0),),
+        "notes": (Listing("", tuple((asked.notes or "None yet.").splitlines()), share=5.0),),
     }
     values = {
         "program": text.strip(),
@@ -266,7 +266,7 @@ def tried(population: Population) -> Listing:
     what the fit dropped, or why it was refused."""
     lines = [_tried(outcome, population.archive.by_id) for outcome in reversed(population.ideas)]
     heading = "idea | base | mean error, group-out" if lines else "Nothing yet."
-    return Listing(heading, tuple(lines), " ideas, earlier ones", share=2.0)
+    return Listing(heading, tuple(lines), ", earlier", share=4.0)
 
 
 def _tried(outcome: Outcome, known: Mapping[int, Elite]) -> str:

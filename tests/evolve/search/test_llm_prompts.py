@@ -217,7 +217,7 @@ def test_a_question_keeps_to_its_room_and_says_what_it_leaves_out() -> None:
         population.tell(Outcome(idea, Rejected("parse", "a complaint that is long enough to be cut somewhere")))
     cell = "C{} Llama-3.1-70B-Instruct fp8_block B200 | 45 | 7.0 | - -13 -2 | - -14 -2 | -12 -13 -12 . | -1 -0 -6 ."
     diagnosis = (
-        Listing("Cells", tuple(cell.format(i) for i in range(40)), " cells with smaller errors", share=8.0),
+        Listing("Cells", tuple(cell.format(i) for i in range(40)), " with smaller errors", share=8.0),
         *(Listing(f"By thing {i}", ("MiniMax-M2.5 | 182 | - -3 -3 | - +5 -12",) * 12) for i in range(8)),
     )
     notes = "\n".join(
@@ -228,18 +228,16 @@ def test_a_question_keeps_to_its_room_and_says_what_it_leaves_out() -> None:
     messages = prompt.messages(prompt.bundled(), config, population, what)
     assert prompt.MOST_TOKENS == 6000 and 5000 < count_tokens(messages) <= prompt.MOST_TOKENS
     user = messages[1][1]
-    assert len(re.findall(r"^C\d+ Llama", user, re.M)) + int(re.findall(r"^and (\d+) more cells", user, re.M)[0]) == 40
+    assert len(re.findall(r"^C\d+ Llama", user, re.M)) + int(re.findall(r"^and (\d+) more with", user, re.M)[0]) == 40
     kept = len(re.findall(r"^an idea of many words", user, re.M))
-    assert kept < 20 and f"\nand {20 - kept} more ideas, earlier ones\n" in user
+    assert kept < 20 and f"\nand {20 - kept} more, earlier\n" in user
     assert "number 139" in user  # the latest come first
     assert f"```python\n{A.strip()}\n```" in user and prompt.KINDS["point"] in user  # never cut
     # with room for all, all is there
     short = prompt.cut({"a": diagnosis}, 10**6)["a"]
     assert short.count("\n") >= 40 + 8 * 12 and " more" not in short
     # without any room only headings are
-    assert prompt.cut({"a": diagnosis}, 0)["a"].startswith(
-        "Cells\nand 40 more cells with smaller errors\n\nBy thing 0\n"
-    )
+    assert prompt.cut({"a": diagnosis}, 0)["a"].startswith("Cells\nand 40 more with smaller errors\n\nBy thing 0\n")
 
 
 def test_terms_that_earned_their_place_are_told_from_those_that_did_not() -> None:
