@@ -23,11 +23,13 @@ from evolve.output.table import number
 from evolve.run.config import Config
 from evolve.search.llm.answer import without_fences
 from evolve.search.llm.calls import Messages
+from evolve.search.llm.documents import NONE, Documents
 from evolve.search.vocabulary import field_set
 from evolve.summary.research import Issue
 from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
 from simulator.common.text import counted, plain
+from simulator.language.measure import features
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
@@ -109,7 +111,8 @@ def fill(text: str, **values: str) -> str:
 class Asked:
     """The content of a question: the program to improve, other programs, kinds of proposals, and where it is wrong.
 
-    `meanwhile`: what is asked at the same time; `issues`: the judges' objections to the latest ideas.
+    `meanwhile`: what is asked at the same time; `issues`: the judges' objections to the latest ideas; `documents`: the
+    user's.
     """
 
     base: Elite
@@ -119,6 +122,7 @@ class Asked:
     meanwhile: str = ""
     notes: str = ""
     issues: Sequence[Issue] = ()
+    documents: Documents = NONE
 
 
 def task(texts: Templates, config: Config) -> str:
@@ -157,7 +161,16 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
         programs=str(len(asked.kinds)),
         kinds="\n".join(f"- Proposal {i}: {KINDS[kind]}" for i, kind in enumerate(asked.kinds, 1)),
     )
-    return (("system", task(texts, config)), ("user", question))
+    documents = asked.documents.quoted(_about(population, asked), config.llm.library_tokens)
+    return (("system", task(texts, config) + documents), ("user", question))
+
+
+def _about(population: Population, asked: Asked) -> str:
+    """The words by which passages are looked for: fields of the program, its errors, ideas so far, notes."""
+    read = features(parse(asked.base.text))
+    words = [f"{f.name} {f.meaning}" for f in FIELDS.values() if f"{f.scope}.{f.name}" in read]
+    ideas = [outcome.proposal.idea for outcome in population.ideas]
+    return "\n".join([*words, *ideas, asked.diagnosis, asked.notes])
 
 
 def bare(text: str) -> str:

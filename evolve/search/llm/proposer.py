@@ -22,6 +22,7 @@ from evolve.run.llm_settings import weighted
 from evolve.search.llm import panel, prompt
 from evolve.search.llm.calls import Messages, call_log
 from evolve.search.llm.dispatch import Dispatch, passed
+from evolve.search.llm.documents import kept
 from evolve.search.llm.question import Asker, Question, converse, draw_base, draw_others, taken_forms
 from evolve.search.llm.setup import priced, prompts_of
 from evolve.search.pool.pool import Promise
@@ -58,7 +59,7 @@ class LanguageModels:
     ) -> None:
         config, recorded = run.config, bool(run.about.replayed)
         prices = {} if recorded else priced(config)
-        self._log, self._texts = call_log(run.calls()), prompts_of(run)
+        self._log, self._texts, self._documents = call_log(run.calls()), prompts_of(run), kept(run.path)
         self._dispatch = Dispatch(self._log, journal, config.llm, prices, recorded)
         self._asker = Asker(self._dispatch, config, self._texts, lambda text: show(text + self._nothing_new()))
         self.stopped, self.exhausted, self.lost = "", "", self._log.under_way()
@@ -239,7 +240,8 @@ class LanguageModels:
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
         diagnosis = self._diagnoses[question.base.id].result()
         issues = self._research.issues(self._asker.generation)
-        asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
+        shown = (question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
+        asked = prompt.Asked(*shown, self._documents)
         return prompt.messages(self._texts, self._config, self._population, asked)
 
     def _nothing_new(self) -> str:
