@@ -31,6 +31,7 @@ NOTES = (".md", ".txt")
 MOST_FILES = 1000  # of a folder
 MOST_BYTES = {".pdf": 64 << 20, ".bib": 4 << 20} | dict.fromkeys(NOTES, 4 << 20)  # of a file, by the end of its name
 MOST_PAGES = 500  # of a PDF
+MOST_ENTRIES = 10_000  # of a BibTeX file
 LONGEST_PAGE = 20_000  # characters; a page set in small type has 8,000
 PDF_CPU_S, PDF_MEMORY = 60, 1 << 30  # of the process that reads a PDF: seconds, bytes of address space
 LONGEST_NAME = 100  # characters of a file's name, of a key
@@ -113,13 +114,12 @@ def read_source(file: SourceFile, given: bool = False) -> Source:
     if suffix == ".pdf":
         return _pdf(file.name, data)
     try:
-        text = data.decode("utf-8-sig")
+        text = clean(data.decode("utf-8-sig"))
     except UnicodeDecodeError as e:
         line = data.count(b"\n", 0, e.start) + 1
         return Source(file.name, (), f"line {line} is not UTF-8 text")
     if suffix == ".bib":
         return _bib(file.name, text)
-    text = clean(text)
     title = next((line.lstrip("# ") for line in text.splitlines() if line.strip()), "")
     return Source(file.name, (Part(file.name, title, text, by_line=True),) if title else (), "" if title else "no text")
 
@@ -143,6 +143,8 @@ def _bib(name: str, text: str) -> Source:
     except Exception as e:  # of any kind: the text is foreign
         return Source(name, (), f"it is no BibTeX ({type(e).__name__})")
     entries = [(entry.key, {f.key.lower(): f.value for f in entry.fields}) for entry in read.entries]
+    if len(entries) > MOST_ENTRIES:
+        return Source(name, (), f"it has more than {MOST_ENTRIES:,} entries")
     parts = tuple(_entry(key, fields) for key, fields in entries if fields.get("title"))
     lost = len(entries) + len(read.failed_blocks) - len(parts)
     said = f"{lost} of {counted(lost + len(parts), 'entry')}".replace("entrys", "entries")
@@ -150,7 +152,7 @@ def _bib(name: str, text: str) -> Source:
 
 
 def _entry(key: str, fields: Mapping[str, object]) -> Part:
-    values = {name: clean(_unmarked(str(fields[name]))) for name in FIELDS if fields.get(name)}
+    values = {name: _unmarked(str(fields[name])) for name in FIELDS if fields.get(name)}
     rest = ". ".join(" ".join(values[name].split()) for name in FIELDS if values.get(name))
     return Part(f"[{plain(key, LONGEST_NAME)}]", " ".join(values["title"].split()), rest)
 

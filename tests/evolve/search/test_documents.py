@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ import pypdf
 import pytest
 from llm_plays import Story, resumed, set_up, whole_run
 from llm_replies import Request
-from llm_runs import KEY, evolve, journal, verdicts
+from llm_runs import KEY, by_content, evolve, journal, search, verdicts
+from llm_server import Server
 from pdfs import pdf, with_content
 
 from evolve.run.llm_settings import LlmSettings
@@ -215,7 +217,7 @@ def test_text_is_printable_and_holds_no_key(tmp_path: Path, monkeypatch: pytest.
     assert KEY not in part.text and all(c.isprintable() or c == "\n" for c in part.text)
     # no line of a document begins a line of a question
     brief = read_documents(LlmSettings(background=(str(tmp_path / "a.md"),))).brief
-    assert [x for x in brief.splitlines() if x and not x.startswith(">")] == ["# Background from the user", "## a.md"]
+    assert [x for x in brief.splitlines() if x and not x.startswith(">")] == [documents.BACKGROUND, "## a.md"]
     name = tmp_path / "b\n# Now\x1b.md"
     name.write_text("text")
     assert read(name).name == "b # Now .md"
@@ -289,7 +291,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     (place / "background").mkdir()
     (place / "background" / "long.md").write_text("A launch takes time. " * 2000)
     args = ("--problem", place / "problem.md", "--background", place / "background", "--library", place / "lib")
-    played = whole_run(place, "small", "run", *args)
+    played = whole_run(place, "brief", "run", *args)
     for name in ("lib", "background"):
         shutil.rmtree(place / name)
     (place / "problem.md").unlink()
@@ -337,11 +339,29 @@ def test_the_start_of_a_run_says_what_was_left_out(tmp_path: Path) -> None:
     (place / "lib").mkdir()
     (place / "lib" / "a.md").write_text("text")
     (place / "lib" / "b.pdf").write_bytes(b"no")
-    args = ("--background", place / "long.md", "--library", place / "lib", "--max-usd", 0)
-    # what is read is said before a limit forbids the run
-    settings = LlmSettings(background=(str(place / "long.md"),), library=str(place / "lib"))
-    said = read_documents(settings).said
-    assert said[1].startswith("left out: ") and said[1].endswith(" tokens of long.md")
-    assert said[2] == "library: 1 passage; left out: b.pdf (it is damaged (PdfStreamError))"
+    args = ("--background", place / "long.md", "--library", place / "lib")
+    with Server(by_content) as server:
+        _, *options = search(server, place / "brief.yaml", *args)
+        ran = evolve(
+            place,
+            "pilot",
+            "--model",
+            "llama-2-7b",
+            *options,
+            "--generations",
+            1,
+            "--repeats",
+            2,
+            "--out",
+            "pilot",
+            "--max-usd",
+            9,
+        )
+    assert ran.status == 0, ran.err
+    # by the tokenizer, " word" and so "word " is one token
+    assert re.search(r"^left out: 3,\d{3} of 5,\d{3} tokens of long.md$", ran.err, re.MULTILINE)
+    assert "library: 1 passage; left out: b.pdf (it is damaged (PdfStreamError))" in ran.err
+    for seed in (0, 1):
+        assert documents.kept(place / "pilot" / f"seed-{seed}").library.passages[0].text == "text"
     offline = evolve(place, "run", "--config", "brief.yaml", "--experiments", "data.yaml", *args[:2])
     assert offline.status == 2 and offline.err.count("\n") == 1 and "--background is for --proposer llm" in offline.err
