@@ -51,6 +51,8 @@ LIBRARIES = {
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
     | {"openevolve"}  # of exchanged checkpoints
     | {"httpx", "litellm"}  # of evolve.search.llm.client alone, see test_llm_calls
+    | {"bm25s"}  # of evolve.search.llm.library alone
+    | {"bibtexparser", "pypdf"}  # of evolve.search.llm.sources alone
     | {"dask", "distributed"}  # of evolve.search.pool.cluster and evolve.search.pool.remote
     | {"matplotlib", "pandas", "plotly", "sympy"},  # of api, draw, and formulas
     "research": {"click", "deap", "numpy", "openevolve", "pandas", "scipy", "yaml", "optuna", "sklearn"},
@@ -161,6 +163,8 @@ def test_the_product_has_no_import_of_research() -> None:
 def test_imports_stand_at_the_top_of_a_module() -> None:
     """But for what a user need not have installed or takes seconds to load, and the door, which must be quick."""
     allowed = {
+        "bibtexparser",
+        "bm25s",
         "litellm",
         "httpx",
         "openevolve",
@@ -169,6 +173,7 @@ def test_imports_stand_at_the_top_of_a_module() -> None:
         "distributed",
         "evolve",
         "optuna",
+        "pypdf",
         "sklearn",
         "threadpoolctl",
     }
@@ -201,7 +206,7 @@ def test_an_offline_run_imports_no_library_of_language_models_and_no_rival(tmp_p
     config = str(write(tmp_path, ONE, **BRIEF))
     options = ["--config", config, "--out", str(tmp_path / "run"), "--budget=9", "--workers=1", "--quiet"]
     loaded = modules_after(f"from evolve.cli import run_command\nassert run_command({['run', *options]}) == 0")
-    rivals = "litellm openevolve matplotlib plotly sympy jinja2 dask distributed sklearn"
+    rivals = "litellm bm25s bibtexparser pypdf openevolve matplotlib plotly sympy jinja2 dask distributed sklearn"
     assert not loaded & set(rivals.split())
     assert "cma" in loaded  # which would load matplotlib
     assert "numba" in loaded  # as it would be of any run

@@ -28,6 +28,7 @@ KIND_OF_METAVAR = {
     "FILE|-": "FILE",
     "CONFIG": "FILE",
     "DIR": "FOLDER",
+    "FILE|DIR": "FILE",
     "FOLDER...": "FOLDER",
     "GPU": "GPU",
 }

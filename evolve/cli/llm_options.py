@@ -50,9 +50,17 @@ OPTIONS: dict[str, tuple[str, Any, str | None, str]] = {
         "Generations between a model's notes on what was learned [default: 10; 0: no notes].",
     ),
     "prompts": ("--prompts", str, "DIR", "Your own prompts instead of the project's, e.g. DIR/propose.md."),
+    "problem": ("--problem", str, "FILE", "What to study, in your words: a text that every question quotes."),
+    "background": (
+        "--background",
+        str,
+        "FILE|DIR",
+        "Text, PDF or BibTeX for models to read, 2,000 tokens with --problem (repeatable).",
+    ),
+    "library": ("--library", str, "DIR", "PDFs, notes and BibTeX: questions quote the nearest passages."),
     "cache": ("--cache", str, "DIR", "Keep answers here, and reuse them in later runs."),
 }
-REPEATABLE = ("models", "prices", "judges")
+REPEATABLE = ("models", "prices", "judges", "background")
 
 
 def llm_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -117,7 +117,8 @@ POSITIVE = _keys("""
 """)
 NOT_NEGATIVE = _keys("""
     seed search.patience_gain score.within search.migrants search.finalists search.limit_s caps.conditionals
-    llm.max_usd llm.max_calls llm.max_tokens llm.rpm llm.backoff_s llm.notes_every
+    llm.max_usd llm.max_calls llm.max_tokens llm.rpm llm.backoff_s llm.notes_every llm.documents_tokens
+    llm.library_tokens
 """)
 # (settings, the test of their values, what they must be, the remedy)
 CHECKS: Sequence[tuple[Sequence[str], Callable[[float], bool], str, str]] = (

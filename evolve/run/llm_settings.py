@@ -43,6 +43,11 @@ class LlmSettings:
     judge_below: float = 4.0  # average mark, of 10, below which a proposal is refused after its trial
     prompts: str = ""  # folder of templates that replace those of evolve/search/llm/prompts
     cache: str = ""  # folder that keeps answers across runs
+    problem: str = ""  # file with what to study
+    background: tuple[str, ...] = ()  # files and folders to read before proposing
+    documents_tokens: int = 2000  # most tokens of `problem` and `background` in a question
+    library: str = ""  # folder of papers, notes and BibTeX, of which questions quote passages
+    library_tokens: int = 800  # most tokens of these passages
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ def litellm() -> Any:
     try:
         import litellm as library
     except ModuleNotFoundError as e:
-        raise InputError(f"cannot import {e.name}: run make llm, or pip install 'evolve-latency[llm]'") from None
+        raise not_installed(e) from None
     library.suppress_debug_info = True
     library.telemetry = False
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
@@ -112,6 +112,11 @@ def litellm() -> Any:
     warnings.filterwarnings("ignore", "Pydantic serializer warnings", UserWarning)
     _guard()
     return library
+
+
+def not_installed(error: ModuleNotFoundError) -> InputError:
+    """The error about a missing library of the extra `llm`, to be raised."""
+    return InputError(f"cannot import {error.name}: run make llm, or pip install 'evolve-latency[llm]'")
 
 
 @cache

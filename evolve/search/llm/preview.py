@@ -23,9 +23,10 @@ from evolve.search.assessor import Admitted, Live
 from evolve.search.llm import client, prompt
 from evolve.search.llm.answer import ideas
 from evolve.search.llm.calls import Answered, CallLog, LlmCall, Messages, answered_line, call_log, parts_of, unpack
+from evolve.search.llm.documents import kept
 from evolve.search.llm.proposer import MOST_SETTLED
 from evolve.search.llm.question import Candidate, checked, draw_others, taken_forms
-from evolve.search.llm.setup import plan, priced, prompts_of
+from evolve.search.llm.setup import plan, priced, prompts_of, smallest_question
 from evolve.search.pool.local import local
 from evolve.search.proposer import Place
 from evolve.search.workers import Workers, workers_of
@@ -64,6 +65,7 @@ def would_send(run: RunFolder, number: int) -> Preview:
     noted = [name for name in log.answers if parts_of(name)[1] == "notes"]
     notes = prompt.notes_in(log.text(max(noted, key=parts_of))) if noted else ""
     asked = replace(asked, notes=notes, issues=issues, settled=research.settled()[:MOST_SETTLED])
+    asked = replace(asked, documents=kept(run.path))
     return prompt.messages(prompts_of(run), config, population, asked), _about(run)
 
 
@@ -172,7 +174,7 @@ def check_model(config: Config) -> ModelCheck:
     """
     llm, model, texts = config.llm, next(iter(config.llm.ensemble())), prompt.bundled()
     prices = priced(config)
-    plan(config, prices, texts)
+    plan(config, prices, smallest_question(config, texts))
     fitted, _ = chosen(config.data)
     messages, base, archive = first_question(config, fitted)
     call = LlmCall(0, "propose", 0, model, messages)

@@ -25,6 +25,7 @@ from evolve.output.table import number
 from evolve.run.config import Config
 from evolve.search.llm.answer import without_fences
 from evolve.search.llm.calls import Messages
+from evolve.search.llm.documents import NONE, Documents
 from evolve.search.llm.terms import worth
 from evolve.search.vocabulary import field_set
 from evolve.summary.finding import Finding
@@ -32,6 +33,7 @@ from evolve.summary.research import Issue
 from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError
 from simulator.common.text import counted, listed, plain
+from simulator.language.measure import features
 from simulator.language.parse import parse
 from simulator.language.simplify import brief, lean
 from simulator.language.unparse import unparse
@@ -120,7 +122,7 @@ class Asked:
     """The content of a question: the program to improve, other programs, kinds of proposals, and where it is wrong.
 
     `meanwhile`: what is asked at the same time; `issues`: the judges' objections to the latest ideas; `settled`: the
-    findings that an idea of a research loop must not contradict.
+    findings that an idea of a research loop must not contradict; `documents`: the user's.
     """
 
     base: Elite
@@ -131,6 +133,7 @@ class Asked:
     notes: str = ""
     issues: Sequence[Issue] = ()
     settled: Sequence[Finding] = ()
+    documents: Documents = NONE
 
 
 def task(texts: Templates, config: Config) -> str:
@@ -177,7 +180,17 @@ def messages(texts: Templates, config: Config, population: Population, asked: As
     idea = f"\n{fill(texts['idea'], settled=settled)}" if config.llm.ideas else ""
     system, empty = task(texts, config), fill(texts["propose"], **values, **dict.fromkeys(listings, "")) + idea
     shown = cut(listings, MOST_TOKENS - tokens(system) - tokens(empty))
-    return (("system", system), ("user", fill(texts["propose"], **values, **shown) + idea))
+    documents = asked.documents.quoted(_about(population, asked), config.llm.library_tokens)
+    return (("system", system + documents), ("user", fill(texts["propose"], **values, **shown) + idea))
+
+
+def _about(population: Population, asked: Asked) -> str:
+    """The words by which passages are looked for: fields of the program, its errors, ideas so far, notes."""
+    read = features(parse(asked.base.text))
+    words = [f"{f.name} {f.meaning}" for f in FIELDS.values() if f"{f.scope}.{f.name}" in read]
+    ideas = [outcome.proposal.idea for outcome in population.ideas]
+    wrong = [listing.text(len(listing.lines)) for listing in asked.diagnosis]
+    return "\n".join([*words, *ideas, *wrong, asked.notes])
 
 
 def cut(listings: Mapping[str, Sequence[Listing]], room: int) -> dict[str, str]:

@@ -25,6 +25,7 @@ from evolve.run.program import method_names, method_text, seed_texts
 from evolve.search.llm import panel, prompt
 from evolve.search.llm.calls import Messages, call_log
 from evolve.search.llm.dispatch import Dispatch, passed
+from evolve.search.llm.documents import kept
 from evolve.search.llm.gates import Gates
 from evolve.search.llm.question import Asker, Question, converse, draw_base, draw_others, taken_forms
 from evolve.search.llm.setup import priced, prompts_of
@@ -33,7 +34,7 @@ from evolve.search.proposer import Operators, Place, places
 from evolve.search.workers import Workers
 from evolve.summary import research
 from evolve.summary.finding import terms_of
-from evolve.summary.ideas import Cited, write_ideas
+from evolve.summary.ideas import write_ideas
 from evolve.summary.research import Research
 from simulator.common.files import write_text
 from simulator.common.streams import stream
@@ -66,7 +67,7 @@ class LanguageModels:
     ) -> None:
         config, recorded = run.config, bool(run.about.replayed)
         prices = {} if recorded else priced(config)
-        self._log, self._texts = call_log(run.calls()), prompts_of(run)
+        self._log, self._texts, self._documents = call_log(run.calls()), prompts_of(run), kept(run.path)
         self._dispatch = Dispatch(self._log, journal, config.llm, prices, recorded)
         self._asker = Asker(self._dispatch, config, self._texts, lambda text: show(text + self._nothing_new()))
         self.stopped, self.exhausted, self.lost = "", "", self._log.under_way()
@@ -76,7 +77,6 @@ class LanguageModels:
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
         self._research = Research()
-        self._cited: Cited = _unchecked
         self._gates = Gates(self._research, self._asker, self._judges) if config.llm.ideas else None
         self._diagnoses: dict[tuple[int, ...], Promise[tuple[Listing, ...]]] = {}
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
@@ -131,6 +131,10 @@ class LanguageModels:
 
     def close(self) -> None:
         self._dispatch.close()
+
+    def _cited(self, work: str) -> list[str]:
+        """What a text on related work cites, each with its place in the library."""
+        return [citation.line for citation in self._documents.library.citations(work)]
 
     def _write_research(self) -> None:
         research.write(self._folder, self._research.document())
@@ -265,7 +269,8 @@ class LanguageModels:
         near = prompt.near(self._population, question.base)
         diagnosis = self._diagnoses[question.base.id, *near].result()
         issues = self._research.issues(self._asker.generation)
-        asked = prompt.Asked(question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
+        shown = (question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
+        asked = prompt.Asked(*shown, documents=self._documents)
         asked = replace(asked, settled=self._research.settled()[:MOST_SETTLED])
         return prompt.messages(self._texts, self._config, self._population, asked)
 
@@ -273,10 +278,6 @@ class LanguageModels:
         """For how long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
         count = counted(self._fruitless, "generation")
         return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
-
-
-def _unchecked(work: str) -> list[str]:
-    return ["No library was given: whether the cited things exist is unchecked."] if work else []
 
 
 @cache

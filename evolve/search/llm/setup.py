@@ -19,6 +19,7 @@ from evolve.run.llm_settings import weighted
 from evolve.run.program import seed_texts
 from evolve.search.llm import client, prompt
 from evolve.search.llm.calls import LlmCall, Messages, Price
+from evolve.search.llm.documents import keep, kept, read_documents
 from evolve.search.llm.prompt import Templates
 from simulator.common.documents import parse_yaml
 from simulator.common.errors import InputError
@@ -67,26 +68,30 @@ def priced(config: Config) -> dict[str, Price]:
 def check(config: Config, searches: int = 1) -> list[str]:
     """A line on each model of a run before it is created (see plan). The limits are those of `searches` together.
 
-    Raises InputError if no model is named, for bad prompts, if the share of a search allows no question, and like
-    `priced` and `plan`.
+    Raises InputError if no model is named, for bad prompts or documents, if the share of a search allows no question,
+    and like `priced` and `plan`.
     """
     if not config.llm.models:
         raise InputError(
             f"cannot run --proposer {config.search.proposer} without a model. "
             "Give --llm provider/model, e.g. openai/gpt-5.4-mini, or llm.models in the configuration."
         )
-    texts, prices = _texts(config), priced(config)
-    lines = plan(config, prices, texts)
+    texts, prices, documents = _texts(config), priced(config), read_documents(config.llm)
+    question = smallest_question(config, texts, documents.brief)
+    lines = plan(config, prices, question)
     if not config.llm.cache:  # whose answers are free
-        check_affordable(config, prices, texts, searches)
-    return lines
+        check_affordable(config, prices, question, searches)
+    return [*documents.said, *lines]
 
 
-def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[str]:
-    """A line for each model: its price, and the context that a question takes. Raises InputError if none fits."""
+def plan(config: Config, prices: Mapping[str, Price], smallest: Messages) -> list[str]:
+    """A line for each model: its price, and the context that the smallest question takes.
+
+    Raises InputError if a model's context has no room for it.
+    """
     base, answer = config.llm.api_base, config.llm.answer_tokens
     own, context = client.own_models(list(prices), base), client.context_tokens(list(prices), base) if base else {}
-    least = client.count_tokens(smallest_question(config, texts))
+    least = client.count_tokens(smallest)
     takes = f"a question takes {least} tokens or more, an answer up to {answer}"
     lines = []
     for model, price in prices.items():
@@ -105,10 +110,10 @@ def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[
     return lines
 
 
-def check_affordable(config: Config, prices: Mapping[str, Price], texts: Templates, searches: int) -> None:
-    """Raises InputError if an equal share of the limits for each search allows no model one question and its answer."""
+def check_affordable(config: Config, prices: Mapping[str, Price], smallest: Messages, searches: int) -> None:
+    """Raises InputError if an equal share of the limits for each search allows no model the smallest question."""
     llm = config.llm
-    tokens_in, tokens_out = LlmCall(1, "propose", 0, "", smallest_question(config, texts)).most(llm.answer_tokens)
+    tokens_in, tokens_out = LlmCall(1, "propose", 0, "", smallest).most(llm.answer_tokens)
     usd, model = min((prices[name].usd(tokens_in, tokens_out), name) for name in llm.ensemble())
     each = "leaves" if searches == 1 else f"leaves each of {searches} searches"
     if usd > llm.max_usd / searches:
@@ -125,17 +130,18 @@ def check_affordable(config: Config, prices: Mapping[str, Price], texts: Templat
         )
 
 
-def smallest_question(config: Config, texts: Templates) -> Messages:
-    """The part that all questions of a run have: the task, and the template that programs and errors are put in."""
-    return (("system", prompt.task(texts, config)), ("user", texts["propose"]))
+def smallest_question(config: Config, texts: Templates, brief: str = "") -> Messages:
+    """The part that all questions of a run have: the task, the user's brief, and the template of a question."""
+    return (("system", prompt.task(texts, config) + brief), ("user", texts["propose"]))
 
 
 # with a run
 
 
 def keep_prompts(run: RunFolder) -> None:
-    """Write the prompt templates of a run to its folder, so that a resumed run uses the words it started with."""
+    """Write a run's prompt templates and documents to its folder, so that a resumed run uses the same words."""
     _write_prompts(run, _texts(run.config))
+    keep(run.path, read_documents(run.config.llm))
 
 
 def _write_prompts(run: RunFolder, texts: Templates) -> None:
@@ -179,6 +185,7 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
     journal.append(calls)
     journal.close()
     _write_prompts(run, prompts_of(source))
+    keep(run.path, kept(source.path))
     run_folder.write_start(run, first)
     return run
 

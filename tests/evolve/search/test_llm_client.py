@@ -22,7 +22,7 @@ from evolve.run.config import Config
 from evolve.run.llm_settings import LlmSettings, is_private
 from evolve.search.llm import client, prompt, setup
 from evolve.search.llm.answer import ideas
-from evolve.search.llm.calls import Price
+from evolve.search.llm.calls import Messages, Price
 from evolve.search.llm.client import CallFault, check_keys
 from evolve.search.llm.setup import price_table, priced
 from simulator.common.errors import InputError
@@ -276,30 +276,33 @@ def test_the_context_that_a_server_tells(listing: Any) -> None:
 
 
 FREE = {"openai/mine": Price(0.0, 0.0), "openai/judge": Price(0.5, 1.5)}
-TEXTS = prompt.bundled()
+
+
+def smallest() -> Messages:
+    return setup.smallest_question(config(""), prompt.bundled())
 
 
 def least() -> int:
-    return client.count_tokens(setup.smallest_question(config(""), TEXTS))
+    return client.count_tokens(smallest())
 
 
 def test_the_plan_says_what_is_free_and_what_fits(listing: Any) -> None:
     listing.listing = vllm(mine=32768, judge=100)
     takes = f"a question takes {least()} tokens or more, an answer up to 8192"
-    mine, judge = setup.plan(config(base(listing)), FREE, TEXTS)
+    mine, judge = setup.plan(config(base(listing)), FREE, smallest())
     assert mine.startswith("openai/mine: free") and mine.endswith(f"; {takes}, of 32768 that fit")
     assert judge == "openai/judge: 0.5 USD per million tokens in, 1.5 out"
     listing.listing = ""
-    assert setup.plan(config(base(listing)), FREE, TEXTS)[0].endswith(f"; {takes}")
-    priced_by_user = setup.plan(config(base(listing), mine=[0.0, 0.0]), FREE, TEXTS)
+    assert setup.plan(config(base(listing)), FREE, smallest())[0].endswith(f"; {takes}")
+    priced_by_user = setup.plan(config(base(listing), mine=[0.0, 0.0]), FREE, smallest())
     assert priced_by_user[0].startswith("openai/mine: 0 USD per million tokens in, 0 out; ")
 
 
 def test_questions_that_cannot_fit_are_refused_to_the_token(listing: Any) -> None:
     listing.listing = vllm(mine=least() + 1000)
-    assert setup.plan(config(base(listing), 1000), FREE, TEXTS)
+    assert setup.plan(config(base(listing), 1000), FREE, smallest())
     with pytest.raises(InputError) as e:
-        setup.plan(config(base(listing), 1001), FREE, TEXTS)
+        setup.plan(config(base(listing), 1001), FREE, smallest())
     assert all(f"{part}" in str(e.value) for part in ("openai/mine", least(), 1001, least() + 1000))
 
 
