@@ -14,22 +14,23 @@ from evolve.output.progress import Line
 from evolve.run.config import Config
 from evolve.run.data import chosen
 from evolve.search.assessor import Admitted, Live
-from evolve.search.pool.local import Here
+from evolve.search.pool.local import local
 from evolve.search.workers import workers_of
 
 MOST_KEPT = 1000  # verdicts
 
 
 class TextEvaluator:
-    """Assesses texts in this process as a search with this configuration does. The data are prepared once.
+    """Assesses texts as a search with this configuration does, to the last digit, on data that are prepared once.
 
-    experiments: those that are fitted. Raises InputError if there are none.
+    That is in this process, or in a worker if numpy was imported here before `processes.settle`. experiments: those
+    that are fitted. Raises InputError if there are none.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.experiments, _ = chosen(config.data)
-        self._workers = workers_of(Here(Line(quiet=True)), self.experiments, config)
+        self._workers = workers_of(local(1, Line(quiet=True)), self.experiments, config)
         self._live = Live(config, self._workers)
         self.verdict = lru_cache(maxsize=MOST_KEPT)(self._verdict)
 

@@ -1,10 +1,11 @@
 """OpenEvolve (0.4) on our evaluator: the function `evaluate` of the file that `evolve export` writes for it.
 
-OpenEvolve forks its workers, which so inherit the data that the first evaluation prepared.
+Each of its processes has an evaluator of its own: OpenEvolve imports numpy before us, and forks.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,7 @@ def evaluate_with(config: Path) -> Callable[[str], EvaluationResult]:
     """
 
     def evaluate(program_path: str) -> EvaluationResult:
-        text, evaluator = Path(program_path).read_text("utf-8"), _evaluator(config)
+        text, evaluator = Path(program_path).read_text("utf-8"), _evaluator(config, os.getpid())
         verdict, artifacts = evaluator.verdict(text), evaluator.feedback(text)
         if isinstance(verdict, Rejected):
             return EvaluationResult({"combined_score": 0.0, **dict.fromkeys(DIMENSIONS, 0.0)}, artifacts)
@@ -36,5 +37,6 @@ def evaluate_with(config: Path) -> Callable[[str], EvaluationResult]:
 
 
 @cache
-def _evaluator(config: Path) -> TextEvaluator:
+def _evaluator(config: Path, process: int) -> TextEvaluator:
+    """The evaluator of a process: one that it was forked with has lost its threads."""
     return TextEvaluator(load_config(str(config)))

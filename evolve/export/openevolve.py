@@ -30,6 +30,7 @@ from evolve.run.data import chosen, located
 from evolve.run.folder import empty_archive
 from evolve.run.program import Source, with_true_names
 from evolve.search.llm.setup import task_of
+from evolve.search.pool.pool import TRIES
 from evolve.search.vocabulary import field_set
 from evolve.summary.searched import Searched
 from simulator.common.documents import yaml_text
@@ -41,7 +42,7 @@ from simulator.common.records import fields_to_json, record_class, stored
 DIMENSIONS = ("operations", "features_in_grid")
 ROOM = 1000  # programs that OpenEvolve may add before it removes the worst ones
 CHECKPOINT_EVERY = 10  # iterations
-NEVER_S = 10**6  # the limit of an assessment without one
+NEVER_S = 10**6
 # The files of a task. OpenEvolve puts the folder before ours in the path of imports: none may have a package's name.
 PROGRAM, EVALUATOR, CONFIG, SEARCH = "initial_program.py", "evaluate.py", "config.yaml", "search.yaml"
 EVALUATE = f'''"""Scores programs for OpenEvolve on the data and by the settings of {SEARCH} beside this file."""
@@ -107,7 +108,7 @@ def write_task(source: Source, config: Config, out: Path) -> None:
         "llm": {"max_tokens": llm.answer_tokens, "timeout": int(llm.timeout_s), "retries": llm.attempts - 1},
         "database": _database(config, 0, 0),
         "evaluator": {
-            "timeout": int(search.limit_s) or NEVER_S,
+            "timeout": (TRIES + 1) * int(search.limit_s) or NEVER_S,  # our own limit comes first
             "max_retries": 0,
             "cascade_evaluation": False,
             "parallel_evaluations": default_workers(),

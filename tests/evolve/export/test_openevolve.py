@@ -14,7 +14,6 @@ from openevolve.database import Program, ProgramDatabase
 
 from evolve.cli import run_command
 from evolve.run.folder import RunFolder, open_run
-from evolve.run.program import with_true_names
 from evolve.summary.searched import Searched, searched
 
 
@@ -152,7 +151,7 @@ def test_a_search_starts_from_the_best_programs_of_a_checkpoint(
     run = open_run(tmp_path / "run")
     names = seeds_of(run)
     sure = [e for e in found.archive.by_id.values() if e.consistent and e.group_out is not None]
-    best = min(sure, key=lambda e: (e.group_out, len(with_true_names(e).text)))
+    best = min(sure, key=lambda e: (e.group_out, e.id))
     assert names[0] == f"seed:{checkpoint.name}-{best.id}" and len(list((run.path / "start").iterdir())) == 20
     assert run.config.search.start == (str(checkpoint),)
 
