@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("evolve.calibrate",),
     ("evolve.host", "evolve.inspect"),
     ("evolve.draw", "evolve.export", "evolve.report"),
-    ("evolve.api", "evolve.cli"),
+    ("evolve.api", "evolve.cli", "evolve.engines"),
     ("evolve.__main__", "research"),
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
@@ -49,7 +49,7 @@ LIBRARIES = {
     | {"optuna", "sklearn", "threadpoolctl"},  # of evaluator.fit.trees, inside functions
     "evolve": {"numpy", "pyarrow", "yaml", "click", "rich", "scipy"}
     | {"ijson", "orjson"}  # of evolve.ingest: what traces are read with
-    | {"openevolve"}  # of exchanged checkpoints
+    | {"gepa", "openevolve"}  # of evolve.engines alone
     | {"httpx", "litellm"}  # of evolve.search.llm.client alone, see test_llm_calls
     | {"bm25s"}  # of evolve.search.llm.library alone
     | {"bibtexparser", "pypdf"}  # of evolve.search.llm.sources alone

@@ -24,11 +24,10 @@ from evolve.cli.options import (
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.output.terminal import say, warn
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
-from evolve.run.config import Config, DataSettings
+from evolve.run.config import Config
 from evolve.run.config_file import load_config
-from evolve.run.data import chosen
 from evolve.run.folder import COMPARISON, RunFolder, open_run, rewind
-from evolve.run.measurements import refuse_absurd
+from evolve.run.measurements import of_files
 from evolve.search import run as run_module
 from evolve.search.llm.setup import replay, with_limits
 from evolve.search.pool.pool import Pool
@@ -209,15 +208,6 @@ def _config(options: dict[str, Any], models: tuple[str, ...]) -> Config:
     search = replace(config.search, evolve=options["methods"]) if options["methods"] else config.search
     top = {name: options[name] for name in ("budget", "seed") if options[name] is not None}
     return replace(config, data=data, caps=replace(config.caps, **options["caps"]), search=search, **top)
-
-
-def of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
-    """The settings with the experiments of these files, if any. Raises InputError for measurements that cannot be."""
-    if not files:
-        return data
-    own = replace(data, files=files, predict_files=())
-    refuse_absurd(chosen(own)[0])
-    return own
 
 
 @click.command()

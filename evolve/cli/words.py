@@ -76,7 +76,7 @@ emit PROGRAM --host=blis-4|blis-5|blis-kernel --out=FILE --into=FILE --dry-run -
 simulate --case=FILE --trace=FILE --tracev2=FILE --workload=FILE --experiments=FILE --id=ANY --program=PROGRAM
     --model=MODEL --hardware=GPU --tp=ANY --seed=ANY --out=FILE --export=tracev2 --results=FILE --json --quiet
     --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
-export RUN|PROGRAM --to=openevolve|sympy|latex|json --out=FILE --json --max-operations=ANY
-    --max-conditionals=ANY --max-constants=ANY
+export RUN|PROGRAM --to=openevolve|openevolve-task|sympy|latex|json --out=FILE --config=CONFIG
+    --experiments=FILE... --json --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 bench --most=ANY --json --quiet
 """

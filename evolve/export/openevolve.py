@@ -1,9 +1,9 @@
-"""A run as a checkpoint folder that OpenEvolve (0.4) loads, and that its visualizer shows.
+"""What OpenEvolve (0.4) reads: a run as a checkpoint, and the files with which it evolves a program on our evaluator.
 
-Its scored programs are members, its champion the best program, its front the archive, its islands the islands. The
-cells of an island are those of our grid, by operations and features. Rejected candidates are left out, because every
-member of OpenEvolve's database may become a parent. The same run gives the same files: a program's number stands for
-the time at which it was found.
+OpenEvolve loads a checkpoint, and its visualizer shows it. The scored programs of the run are members, its champion the
+best program, its front the archive, its islands the islands. The cells of an island are those of our grid, by
+operations and features. Rejected candidates are left out, because every member of OpenEvolve's database may become a
+parent. The same run gives the same files: a program's number stands for the time at which it was found.
 """
 
 from __future__ import annotations
@@ -14,18 +14,26 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 
-import yaml
-
-from archive.archive import Archive
-from archive.elite import Elite
+from archive.champion import Rule, contenders
+from archive.elite import UNMEASURED, Elite
 from archive.grid import Grid
-from archive.proposal import Outcome
+from archive.proposal import Outcome, Rejected
+from evaluator.assess import read
+from evolve.processes import default_workers
 from evolve.run.config import Config
+from evolve.run.config_file import to_mapping
+from evolve.run.data import chosen, located
 from evolve.run.folder import empty_archive
-from evolve.run.program import with_true_names
+from evolve.run.program import Source, with_true_names
+from evolve.search.llm.setup import task_of
+from evolve.search.pool.pool import TRIES
+from evolve.search.vocabulary import field_set
 from evolve.summary.searched import Searched
+from simulator.common.documents import yaml_text
 from simulator.common.errors import InputError, unwritable
 from simulator.common.files import write_text
 from simulator.common.json import JsonObject
@@ -33,6 +41,24 @@ from simulator.common.records import fields_to_json, record_class, stored
 
 DIMENSIONS = ("operations", "features_in_grid")
 ROOM = 1000  # programs that OpenEvolve may add before it removes the worst ones
+CHECKPOINT_EVERY = 10  # iterations
+NEVER_S = 10**6
+# The files of a task. OpenEvolve puts the folder before ours in the path of imports: none may have a package's name.
+PROGRAM, EVALUATOR, CONFIG, SEARCH = "initial_program.py", "evaluate.py", "config.yaml", "search.yaml"
+EVALUATE = f'''"""Scores programs for OpenEvolve on the data and by the settings of {SEARCH} beside this file."""
+
+from pathlib import Path
+
+from evolve.engines.openevolve import evaluate_with
+
+evaluate = evaluate_with(Path(__file__).with_name("{SEARCH}"))
+'''
+# The end of CONFIG: our programs are longer than what OpenEvolve calls long, and the task is a text to be edited.
+PROMPT = """\
+prompt:
+  suggest_simplification_after_chars: null
+  system_message: |2
+"""
 
 
 @record_class
@@ -54,20 +80,56 @@ def write_checkpoint(found: Searched, out: Path) -> Checkpoint:
 
     Raises InputError if that folder exists already or cannot be written.
     """
-    path = out / f"checkpoint_{found.outcomes[-1].proposal.id}"
-    if path.exists():
-        raise InputError(f"{path}: exists already: choose another --out")
-    files = dict(_files(found))
-    try:
-        with _draft_of(path) as draft:
-            (draft / "programs").mkdir()
-            for name, text in files.items():
-                write_text(draft / name, text)
-    except OSError as e:
-        raise unwritable(path, e, "choose another --out") from None
+    path, files = out / f"checkpoint_{found.outcomes[-1].proposal.id}", dict(_files(found))
+    _write(path, files)
     programs = len(found.archive.by_id)
     size = sum(len(text.encode()) for text in files.values())
     return Checkpoint(path, programs, len(found.outcomes) - programs, size, found.champion.id)
+
+
+def write_task(source: Source, config: Config, out: Path) -> None:
+    """Write the files that `openevolve-run` needs to evolve a program on the data and by the settings of `config`.
+
+    OpenEvolve rewrites whole programs: ours are short, and what it cannot read as a program gets a complaint. Nothing
+    is marked EVOLVE-BLOCK, since all of a program may change.
+
+    Raises InputError if nothing can be fitted, if a search would refuse the program, or if `out` exists already.
+    """
+    config = replace(config, data=located(config.data))
+    chosen(config.data)
+    if isinstance(refused := read(source.text, config.caps, field_set(config.search.fields)), Rejected):
+        raise InputError(f"cannot start from {source.name}: {refused.why}. Give another program or --config.")
+    search, llm = config.search, config.llm
+    settings = {
+        "language": "python",
+        "random_seed": config.seed,
+        "diff_based_evolution": False,
+        "checkpoint_interval": CHECKPOINT_EVERY,
+        "llm": {"max_tokens": llm.answer_tokens, "timeout": int(llm.timeout_s), "retries": llm.attempts - 1},
+        "database": _database(config, 0, 0),
+        "evaluator": {
+            "timeout": (TRIES + 1) * int(search.limit_s) or NEVER_S,  # our own limit comes first
+            "max_retries": 0,
+            "cascade_evaluation": False,
+            "parallel_evaluations": default_workers(),
+        },
+    }
+    prompt = f"{yaml_text(settings)}{PROMPT}{indent(task_of(config), '    ')}\n"
+    texts = {PROGRAM: source.text, EVALUATOR: EVALUATE, CONFIG: prompt, SEARCH: yaml_text(to_mapping(config))}
+    _write(out, texts)
+
+
+def _write(path: Path, files: Mapping[str, str]) -> None:
+    """Write the files of a new folder. Raises InputError if it exists already or cannot be written."""
+    if path.exists():
+        raise InputError(f"{path}: exists already: choose another --out")
+    try:
+        with _draft_of(path) as draft:
+            for name, text in files.items():
+                (draft / name).parent.mkdir(exist_ok=True)
+                write_text(draft / name, text)
+    except OSError as e:
+        raise unwritable(path, e, "choose another --out") from None
 
 
 @contextmanager
@@ -86,13 +148,13 @@ def _draft_of(path: Path) -> Iterator[Path]:
 def _files(found: Searched) -> Iterator[tuple[str, str]]:
     config, elites = found.run.config, found.archive.by_id
     home = {o.elite.id: _island(o, config.search.islands) for o in found.outcomes if o.elite}
-    generations = _generations(found.outcomes)
+    generations, rule = _generations(found.outcomes), contenders(elites.values(), config.score.rule)[1]
     for outcome in found.outcomes:
         if outcome.elite:
-            program = _program(outcome, home[outcome.elite.id], generations, config)
+            program = _program(outcome, home[outcome.elite.id], generations, config, rule)
             yield f"programs/{outcome.elite.id}.json", json.dumps(program, allow_nan=False)
-    yield "metadata.json", json.dumps(_metadata(found, home), allow_nan=False)
-    yield "config.yaml", yaml.safe_dump({"database": _database(config, len(elites), found.archive)}, sort_keys=False)
+    yield "metadata.json", json.dumps(_metadata(found, home, rule), allow_nan=False)
+    yield CONFIG, yaml_text({"database": _database(config, len(elites), len(found.archive.front))})
 
 
 def _island(outcome: Outcome, islands: int) -> int:
@@ -110,16 +172,23 @@ def _generations(outcomes: Sequence[Outcome]) -> dict[int, int]:
     return generations
 
 
-def combined_score(elite: Elite) -> float:
-    """The score that OpenEvolve maximises: 1 / (1 + mean error in percent); 0 for an error that is not finite."""
-    return 1.0 / (1.0 + elite.mean_error) if math.isfinite(elite.mean_error) else 0.0
+def combined_score(elite: Elite, rule: Rule) -> float:
+    """The score that OpenEvolve maximises: 1 / (1 + selection score in percent), below 0.001 if not consistent.
+
+    0 for an error that is not finite.
+    """
+    error = rule.selection_score(elite) + (0.0 if elite.consistent else UNMEASURED)
+    return 1.0 / (1.0 + error) if math.isfinite(error) else 0.0
 
 
-def _metrics(elite: Elite, config: Config) -> dict[str, float]:
-    """The finite figures of an elite. `features_in_grid`: those beyond the grid's last row count as that row."""
+def metrics_of(elite: Elite, config: Config, rule: Rule) -> dict[str, float]:
+    """The finite figures of an elite. `features_in_grid`: those beyond the grid's last row count as that row.
+
+    rule: as `archive.champion.contenders` returns it, for no run can be left out of a single one.
+    """
     score = elite.score
     figures = {
-        "combined_score": combined_score(elite),
+        "combined_score": combined_score(elite, rule),
         "mean_error": score.mean_error,
         "group_out": elite.group_out,
         "worst3": score.worst3,
@@ -136,7 +205,7 @@ def _metrics(elite: Elite, config: Config) -> dict[str, float]:
     return {name: float(x) for name, x in figures.items() if x is not None and math.isfinite(x)}
 
 
-def _program(outcome: Outcome, island: int, generations: Mapping[int, int], config: Config) -> JsonObject:
+def _program(outcome: Outcome, island: int, generations: Mapping[int, int], config: Config, rule: Rule) -> JsonObject:
     elite, proposal = outcome.elite, outcome.proposal
     assert elite
     errors = {r.experiment: {"e2e": r.e2e, "ttft": r.ttft, "itl": r.itl} for r in elite.score.rows}
@@ -149,7 +218,7 @@ def _program(outcome: Outcome, island: int, generations: Mapping[int, int], conf
         "generation": generations[elite.id],
         "timestamp": float(elite.id),
         "iteration_found": elite.id,
-        "metrics": _metrics(elite, config),
+        "metrics": metrics_of(elite, config, rule),
         "complexity": float(elite.complexity),
         "diversity": 0.0,
         "metadata": {
@@ -165,11 +234,11 @@ def _program(outcome: Outcome, island: int, generations: Mapping[int, int], conf
     }
 
 
-def _metadata(found: Searched, home: Mapping[int, int]) -> JsonObject:
+def _metadata(found: Searched, home: Mapping[int, int], rule: Rule) -> JsonObject:
     config, elites = found.run.config, found.archive.by_id
     islands = [[elites[id] for id in home if home[id] == i] for i in range(config.search.islands)]
     grids = [_grid(members, config) for members in islands]
-    best = [max(members, key=lambda e: (combined_score(e), -e.id), default=None) for members in islands]
+    best = [max(members, key=lambda e: (combined_score(e, rule), -e.id), default=None) for members in islands]
     proposals = [sum(o.proposal.island == i for o in found.outcomes) for i in range(config.search.islands)]
     generations = [-(-count // config.search.batch) for count in proposals]
     return {
@@ -205,13 +274,13 @@ def _dimensions(config: Config) -> dict[str, tuple[int, float]]:
     }
 
 
-def _database(config: Config, programs: int, archive: Archive) -> JsonObject:
-    """The settings of OpenEvolve's database that fit the checkpoint."""
+def _database(config: Config, programs: int, front: int) -> JsonObject:
+    """The settings of OpenEvolve's database for so many programs, and so many on the front, to begin with."""
     bins = {name: bins for name, (bins, _) in _dimensions(config).items()}
     return {
         "num_islands": config.search.islands,
         "population_size": programs + ROOM,
-        "archive_size": max(100, len(archive.front)),
+        "archive_size": max(100, front),
         "feature_dimensions": list(bins),
         "feature_bins": bins,
         "migration_interval": config.search.migrate_every,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from evaluator.baselines import datasheet
 from evaluator.intervals import figure_of, waiting_share
 from evaluator.score import ALL_GIVE_UP, ALL_REFUSED, MEANS, SCORE_SEEDS, Prediction, predictions, score_set
+from evolve.run.config import DataSettings
+from evolve.run.data import chosen
 from evolve.run.records import Record
 from evolve.run.use import known_before
 from simulator.common.errors import InputError
@@ -124,3 +127,12 @@ def requests_of(prediction: Prediction) -> int:
     """The number of requests that complete or fail."""
     summary = prediction.predicted.summary
     return (summary.completed or 0) + (summary.failed or 0) if summary else 0
+
+
+def of_files(data: DataSettings, files: tuple[str, ...]) -> DataSettings:
+    """The settings with the experiments of these files, if any. Raises InputError for measurements that cannot be."""
+    if not files:
+        return data
+    own = replace(data, files=files, predict_files=())
+    refuse_absurd(chosen(own)[0])
+    return own

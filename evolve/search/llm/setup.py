@@ -154,6 +154,11 @@ def _texts(config: Config) -> Templates:
     return prompt.load(Path(config.llm.prompts)) if config.llm.prompts else prompt.bundled()
 
 
+def task_of(config: Config) -> str:
+    """The task of a question without how to answer, which other engines say in their own words."""
+    return prompt.task(_texts(config), config).partition("# How to answer")[0].rstrip()
+
+
 def prompts_of(run: RunFolder) -> Templates:
     """The prompt templates in a run's folder; the project's if it has none."""
     folder = plain_folder(run.path / prompt.FOLDER)

@@ -56,16 +56,18 @@ def test_every_scored_program_is_a_member_and_the_champion_is_the_best(
     assert database.get_best_program().id == str(found.champion.id)
     assert database.get_best_program().code == found.champion.text
     assert database.archive == {str(e.id) for e in found.archive.front}
+    consistent = [e for e in scored.values() if e.consistent and e.group_out is not None]
     for id, elite in scored.items():
         program = database.programs[id]
-        assert program.metrics["combined_score"] == pytest.approx(1 / (1 + elite.mean_error))
+        error = (1000 if elite.group_out is None else elite.group_out) + (0 if elite.consistent else 1000)
+        assert program.metrics["combined_score"] == 1 / (1 + error)
         assert program.metrics["mean_error"] == elite.mean_error
         assert ("group_out" in program.metrics) == (elite.group_out is not None)
         assert program.parent_id == (str(elite.parents[0]) if elite.parents else None)
         parent = database.programs.get(program.parent_id)
         assert program.generation == (parent.generation + 1 if parent else 0)
-    lowest = sorted(scored.values(), key=lambda e: e.mean_error)[:3]
-    assert [p.metrics["mean_error"] for p in database.get_top_programs(3)] == [e.mean_error for e in lowest]
+    lowest = sorted(e.group_out for e in consistent)[:3]
+    assert [p.metrics["group_out"] for p in database.get_top_programs(3)] == lowest
 
 
 def test_islands_and_cells_are_those_of_the_run(
@@ -148,7 +150,8 @@ def test_a_search_starts_from_the_best_programs_of_a_checkpoint(
     assert f"{checkpoint}: starting from 20 of its {total} programs, by score\n" in err
     run = open_run(tmp_path / "run")
     names = seeds_of(run)
-    best = min(found.archive.by_id.values(), key=lambda e: (e.mean_error, len(e.text)))
+    sure = [e for e in found.archive.by_id.values() if e.consistent and e.group_out is not None]
+    best = min(sure, key=lambda e: (e.group_out, e.id))
     assert names[0] == f"seed:{checkpoint.name}-{best.id}" and len(list((run.path / "start").iterdir())) == 20
     assert run.config.search.start == (str(checkpoint),)
 
