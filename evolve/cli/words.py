@@ -37,12 +37,12 @@ model.list --json
 model.remove MODEL
 model.show MODEL --json
 run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --all
-    --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
+    --proposer=offline|llm|auto --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
     --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY
     --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY... --evolve=step|queueing|both --json
     --quiet --max-operations=ANY --max-conditionals=ANY --max-constants=ANY --explain --verbose
-pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY
+pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|auto --llm=ANY... --api-base=ANY
     --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY
     --judge=ANY... --notes-every=ANY --prompts=FOLDER --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY
     --workers=ANY --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY... --exclude=ANY...

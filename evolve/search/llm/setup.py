@@ -85,7 +85,7 @@ def check(config: Config, searches: int = 1) -> list[str]:
 def plan(config: Config, prices: Mapping[str, Price], texts: Templates) -> list[str]:
     """A line for each model: its price, and the context that a question takes. Raises InputError if none fits."""
     base, answer = config.llm.api_base, config.llm.answer_tokens
-    own, context = client.own_models(list(prices), base), client.context_tokens(list(prices), base) if base else {}
+    own, context = client.own_models(list(prices), base), client.served(list(prices), base) if base else {}
     least = client.count_tokens(smallest_question(config, texts))
     takes = f"a question takes {least} tokens or more, an answer up to {answer}"
     lines = []
@@ -165,7 +165,7 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
     calls = [line for line in source.each_line() if not is_outcome(line)]
     if not calls:
         raise InputError(
-            f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or mixed."
+            f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or auto."
         )
     about = replace(source.about, replayed=str(recording))
     search, first = source.config.search, run_folder.read_start(source)
