@@ -5,7 +5,7 @@ COMPILE := uv pip compile -q --universal --python-version 3.11 --generate-hashes
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 
-.PHONY: run setup test test-all check docs report pictures parity fuzz hostile crash cma drift traces llm view cluster trees board champion rejudged kernels lock clean help
+.PHONY: run setup test test-all check docs report pictures parity fuzz hostile crash cma drift traces setup-llm view cluster trees board champion rejudged kernels lock clean help
 run: $(VENV)/run  ## set up, then search on the bundled measurements into a new numbered run
 	$(BIN)/evolve run
 
@@ -68,7 +68,7 @@ $(VENV)/dev: $(VENV)/run requirements-dev.lock
 	$(PIP) install --require-hashes -r requirements-dev.lock
 	touch $@
 
-llm: $(VENV)/run  ## set up language models as proposers, which a run does not need
+setup-llm: $(VENV)/run  ## set up language models as proposers, which a run does not need
 	$(PIP) install --require-hashes -r requirements-llm.lock
 
 view: $(VENV)/run  ## set up what `evolve view`, `evolve plot` and sums as formulas need

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from archive.elite import SEED, Elite
 
+MOST_GAIN_PCT = 5.0  # of a proposal; a larger fall of the selection score tells of a poor parent
 OLD_RULES = {"joint": "mean_error", "transfer": "group_out"}  # of `Rule.by`, in releases up to 0.3
 
 
@@ -35,6 +36,25 @@ class Rule:
     def measured_selection_score(self, elite: Elite) -> float | None:
         """The selection score; None if it needs a leave-group-out error that was not measured."""
         return None if self.by == "group_out" and elite.group_out is None else self.selection_score(elite)
+
+    def gain_pct(self, elite: Elite | None, elites: Mapping[int, Elite]) -> float:
+        """The fall of the selection score from the elite's first parent among `elites`, in percent of the parent's.
+
+        From 0 to MOST_GAIN_PCT. 0 for None, without a parent, where a score was not measured, and for an inconsistent
+        program of a consistent parent.
+
+        >>> from archive.elite import example
+        >>> parent = example(id=1, mean_error=4.0)
+        >>> Rule("mean_error").gain_pct(example(id=2, mean_error=3.9, parents=(1,)), {1: parent})
+        2.5
+        """
+        parent = elites.get(elite.parents[0]) if elite and elite.parents else None
+        if elite is None or parent is None or elite.consistent < parent.consistent:
+            return 0.0
+        before, after = self.measured_selection_score(parent), self.measured_selection_score(elite)
+        if not before or after is None:
+            return 0.0
+        return min(max(100.0 * (before - after) / before, 0.0), MOST_GAIN_PCT)
 
     def not_worse(self, elite: Elite, best: Elite) -> bool:
         """True if the elite is not worse than the best one."""

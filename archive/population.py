@@ -70,10 +70,14 @@ class Island:
 
 
 class Offered(NamedTuple):
-    """An outcome that was offered to a population; kept: True if the grid of an island kept its elite."""
+    """An outcome that was offered to a population; kept: True if the grid of an island kept its elite.
+
+    gain_pct: see archive.champion.Rule.
+    """
 
     outcome: Outcome
     kept: bool
+    gain_pct: float
 
 
 class ChampionErrors(NamedTuple):

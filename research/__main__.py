@@ -18,6 +18,7 @@ from evolve.cli.values import StrictGroup
 from evolve.output.terminal import warn
 from evolve.run.config_file import load_config
 from evolve.run.folder import next_path
+from evolve.search.llm.configured import with_models
 from evolve.search.pool.pool import Pool
 from evolve.validate.costs import without_answers
 from research import baselines as studies
@@ -77,7 +78,7 @@ def baselines(
     programs and have the same fits, gates, data and caps. The defaults make 13,500 candidates: a quarter of an hour on
     two cores.
 
-    With --proposer llm or mixed, evolution and its variants without a part ask language models, and no-models is ours
+    With --proposer auto or llm, evolution and its variants without a part ask language models, and no-models is ours
     with operators alone. --max-usd, --max-calls and --max-tokens are for all searches together, which have equal
     shares.
 
@@ -85,10 +86,10 @@ def baselines(
     python -m research baselines --budget 100 --seeds 3 --only evolution,random,climb
     python -m research baselines --experiments mine.yaml --only evolution,random
     python -m research baselines --config smoke --budget 300 --out runs/baselines/mine
-    python -m research baselines --only evolution,no-models --proposer mixed --llm openai/gpt-5.4-mini --max-usd 10
+    python -m research baselines --only evolution,no-models --proposer auto --llm openai/gpt-5.4-mini --max-usd 10
     python -m research resume runs/baselines/mine             continue after Ctrl-C
     """
-    config = replace(llm_config(load_config(config_name), llm), budget=budget)
+    config = replace(with_models(llm_config(load_config(config_name), llm), warn), budget=budget)
     config = replace(config, data=of_files(config.data, experiments))
     engines, left_out = engine_names(only, models=config.search.proposer != "offline")
     for line in left_out:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from evolve.cli.options import Decorator, gathered
-from evolve.run.config import Config
+from evolve.run.config import PROPOSERS, Config
 from evolve.run.config_file import config_from, to_mapping
 from evolve.run.llm_settings import weighted
 from simulator.common.errors import InputError
@@ -19,15 +19,15 @@ KEY = "Its key comes from the environment only, e.g. OPENAI_API_KEY."
 OPTIONS: dict[str, tuple[str, Any, str | None, str]] = {
     "proposer": (
         "--proposer",
-        click.Choice(["offline", "llm", "mixed"]),
+        click.Choice(PROPOSERS),
         None,
-        "Proposers: operators, language models, or both [default: offline].",
+        "Proposers: operators, language models, or both (auto) [default: offline].",
     ),
     "models": (
         "--llm",
         str,
         "PROVIDER/MODEL[=WEIGHT]",
-        f"A model as litellm names it (repeatable: an ensemble). {KEY}",
+        f"A model as litellm names it (repeatable) [default of auto: that of your keys or server]. {KEY}",
     ),
     "api_base": ("--api-base", str, "URL", "OpenAI-compatible server of the models named openai/NAME."),
     "prices": ("--price", str, "MODEL=IN,OUT", "USD per million tokens in and out (repeatable); 0,0: free."),
@@ -102,7 +102,7 @@ def llm_config(config: Config, llm: dict[str, Any]) -> Config:
     changed = dict(llm)
     proposer = changed.pop("proposer", config.search.proposer)
     if changed and proposer == "offline":
-        raise InputError(f"{OPTIONS[next(iter(changed))][0]} is for --proposer llm or mixed: give one of them")
+        raise InputError(f"{OPTIONS[next(iter(changed))][0]} is for --proposer auto or llm: give one of them")
     if changed.get("api_base") == "":
         raise InputError("--api-base is empty: give the server's address, e.g. http://127.0.0.1:8000/v1")
     if "prices" in changed:

@@ -29,6 +29,7 @@ from evolve.run.config_file import load_config
 from evolve.run.folder import COMPARISON, RunFolder, open_run, rewind
 from evolve.run.measurements import of_files
 from evolve.search import run as run_module
+from evolve.search.llm.configured import offer, with_models
 from evolve.search.llm.setup import replay, with_limits
 from evolve.search.pool.pool import Pool
 from evolve.summary.llm import NO_ANSWER, unanswered
@@ -36,7 +37,7 @@ from evolve.summary.result import RunReport
 from evolve.summary.run import print_run
 from evolve.validate import seeds
 from evolve.validate.costs import Costs, without_answers
-from evolve.validate.seeds import Repeats, RepeatsReport
+from evolve.validate.seeds import Repeats, RepeatsReport, pilot_generations
 from evolve.validate.views import print_repeats
 from simulator.common.errors import InputError
 from simulator.common.text import counted
@@ -92,9 +93,9 @@ def run(
 ) -> int:
     """Search for latency models, and report the best.
 
-    With --proposer llm or mixed, language models propose programs too. In a mixed run, one bandit shares the budget
-    among models and offline operators. Every request is journalled with its cost before it is sent, and no limit is
-    exceeded. With --repeats, all repeats share the limits equally.
+    With --proposer auto, language models propose programs too: one bandit shares the budget among models and operators
+    by what they gain for their candidates and dollars. With llm, models propose alone. Every request is journalled with
+    its cost before it is sent, and no limit is exceeded. With --repeats, all repeats share the limits equally.
 
     \b
     evolve run --budget 1000                      the bundled measurements
@@ -103,7 +104,7 @@ def run(
     evolve run --start mine.py --start runs/0001:137
     evolve run --start evolved/checkpoint_500    the best programs of OpenEvolve
     evolve run --repeats 5                       seeds 0 to 4, with the spread of the results
-    evolve run --proposer mixed --llm openai/gpt-5.4-mini --max-usd 2
+    evolve run --proposer auto --max-usd 2       with the model of your key, e.g. OPENAI_API_KEY
     evolve run --proposer llm --llm openai/mine --api-base http://127.0.0.1:8000/v1
     evolve run --ideas 10 --llm openai/gpt-5.4-mini     idea by idea, each with its findings: RUN/RESEARCH.md
     evolve run --replay runs/0007                the same archive again, from its journal
@@ -119,6 +120,9 @@ def run(
         if is_checkpoint(Path(spec)) and not options["quiet"]:
             say(best_programs(Path(spec), config.caps).note, err=True)
     with options["where"].pool(options["quiet"]) as pool:  # before there is a folder: a cluster may not be there
+        if line := offer(config, repeats):
+            pool.line.note(line)
+        config = with_models(config, pool.line.note)
         if repeats > 1:
             several = seeds.start(config, repeats, options["out"], note=pool.line.note)
             return _work_repeats(several, pool, options["as_json"])
@@ -129,7 +133,9 @@ def run(
 @click.command()
 @click.option("--model", required=True, help="Hugging Face id or alias, e.g. llama-2-7b.")
 @click.option(
-    "--generations", type=click.IntRange(min=1), default=100, show_default=True, help="Generations of each repeat."
+    "--generations",
+    type=click.IntRange(min=1),
+    help="Generations of each repeat [default: 100; with language models, those of 180 rounds of questions: 60].",
 )
 @click.option(
     "--repeats",
@@ -142,26 +148,26 @@ def run(
 @run_options
 @explain_option
 @verbose_option
-def pilot(model: str, generations: int, repeats: int, llm: dict[str, Any], **options: Any) -> int:
+def pilot(model: str, generations: int | None, repeats: int, llm: dict[str, Any], **options: Any) -> int:
     """Repeat a short search on one model: does a full search pay?
 
-    The command compares the median mean error of the repeats with that of blackbox, the host's linear form fitted on
-    the same experiments. It recommends a full search if the gain over blackbox exceeds the interquartile range of the
-    repeats, and otherwise to stop. A pilot has one population (search.islands: 1). Without --budget each repeat has 800
-    candidates, about a minute in all for a bundled model on two cores. Language models can propose too. All repeats
-    share --max-usd, --max-calls and --max-tokens equally.
+    It does if the median mean error of the repeats is below the best baseline by more than their interquartile range.
+    Baselines, the starting programs among them, have one set of constants, fitted on the same experiments. A pilot has
+    one population (search.islands: 1). Without --budget each repeat has 800 candidates: a minute in all for a bundled
+    model on two cores. With language models it has as many generations as ask 180 times in a row: an hour, if an answer
+    takes 20 seconds. All repeats share --max-usd, --max-calls and --max-tokens equally.
 
     \b
     evolve pilot --model llama-2-7b
-    evolve pilot --model llama-2-7b --generations 10 --proposer mixed --llm openai/gpt-5.4-mini --max-usd 3
+    evolve pilot --model llama-2-7b --proposer auto --llm openai/gpt-5.4-mini --max-usd 3
     """
     if "," in model:
         raise InputError(f"--model {model}: a pilot has one model: name one, or use `evolve run --models {model}`")
     config = llm_config(_config(options, (model,)), llm)
-    search = replace(config.search, generations=generations, islands=1)
-    budget = options["budget"] or generations * search.batch
     with options["where"].pool(options["quiet"]) as pool:
-        config = replace(config, search=search, budget=budget)
+        config = with_models(config, pool.line.note)
+        search = replace(config.search, generations=generations or pilot_generations(config), islands=1)
+        config = replace(config, search=search, budget=options["budget"] or search.generations * search.batch)
         several = seeds.start(config, repeats, options["out"], pilot=True, note=pool.line.note)
         return _work_repeats(several, pool, options["as_json"])
 

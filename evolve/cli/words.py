@@ -36,14 +36,14 @@ model.add FILE --id=MODEL --generation-config=FILE --replace
 model.list --json
 model.remove MODEL
 model.show MODEL --json
-run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --all
-    --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
+run --models=ANY... --start=PROGRAM... --only-start --repeats=ANY --replay=RUN --ideas=ANY --all
+    --proposer=offline|llm|auto --llm=ANY... --api-base=ANY --price=ANY... --max-usd=ANY --max-calls=ANY
     --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY --judge=ANY... --notes-every=ANY
     --prompts=FOLDER --problem=FILE --background=FILE... --library=FOLDER --cache=FOLDER --config=CONFIG
     --budget=ANY --seed=ANY --workers=ANY --cluster=ANY --out=FILE --experiments=FILE... --workloads=ANY...
     --exclude=ANY... --evolve=step|queueing|both --json --quiet --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY --explain --verbose
-pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|mixed --llm=ANY... --api-base=ANY
+pilot --model=MODEL --generations=ANY --repeats=ANY --proposer=offline|llm|auto --llm=ANY... --api-base=ANY
     --price=ANY... --max-usd=ANY --max-calls=ANY --max-tokens=ANY --rpm=ANY --concurrency=ANY --timeout=ANY
     --judge=ANY... --notes-every=ANY --prompts=FOLDER --problem=FILE --background=FILE... --library=FOLDER
     --cache=FOLDER --config=CONFIG --budget=ANY --seed=ANY --workers=ANY --cluster=ANY --out=FILE
@@ -59,9 +59,9 @@ llm.check MODEL --api-base=ANY --price=ANY --max-usd=ANY --json
 llm.prompt RUN ANY --sent --answer --tokens --json
 list --runs=FILE --json --explain --verbose
 archive RUN --grid --pareto --by=proposer --csv=FILE --parquet=FILE --latex=FILE --json --explain --verbose
-show PROGRAM --explain --diagnose --ablate --check --fields --physics --experiments=FILE --id=ANY...
-    --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json --quiet --verbose
-    --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
+show PROGRAM --explain --diagnose --ablate --check --assess=RUN --against=PROGRAM --fields --physics
+    --experiments=FILE --id=ANY... --csv=FILE --parquet=FILE --latex=FILE --workers=ANY --cluster=ANY --json
+    --quiet --verbose --max-operations=ANY --max-conditionals=ANY --max-constants=ANY
 score PROGRAM --experiments=FILE --id=ANY... --evaluation=FILE... --scenarios=FILE --catalog=FILE
     --simresult=FILE --csv=FILE --parquet=FILE --latex=FILE --json --max-operations=ANY --max-conditionals=ANY
     --max-constants=ANY --explain

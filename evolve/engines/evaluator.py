@@ -48,5 +48,5 @@ class TextEvaluator:
         return {
             "program with fitted constants, without terms that the fit set to 0": verdict.text,
             "errors on runs left out": "\n".join(f"{name}: {error:.2f} %" for name, error in verdict.cells),
-            "diagnosis": self._workers.diagnose(verdict.text).result(),
+            "diagnosis": "\n\n".join(x.text(len(x.lines)) for x in self._workers.diagnose(verdict.text, {}).result()),
         }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archive.elite import Elite
-from archive.proposal import Rejected
+from archive.elite import SEED, Elite
+from archive.proposal import Proposal, Rejected
 from archive.score import CellErrors
 from evaluator.assess import NO_LIMITS
 from evolve.output.printing import prose, show
 from evolve.run.folder import RunFolder
 from evolve.run.program import Source
+from evolve.search.assessor import Admitted, Live
 from evolve.search.pool.pool import Pool
 from evolve.search.workers import workers_of
 from evolve.summary.finding import difference as difference_text
@@ -52,23 +53,14 @@ class Assessment:
 
 
 def assess(run: RunFolder, programs: Sequence[Source], pool: Pool) -> Assessment:
-    """The programs, fitted and scored by a pool on the runs that `run` fits, with its settings."""
-    workers = workers_of(pool, run.experiments()[0], run.config)
-    started = [(source.name, workers.assess(i, source.text, NO_LIMITS)) for i, source in enumerate(programs)]
-    verdicts = [(name, promise.result()[0]) for name, promise in started]
-    same = ("text", "operations", "constants", "features", "score", "group_out", "consistent", "cells")
-    return Assessment(
-        run,
-        [
-            (
-                name,
-                v
-                if isinstance(v, Rejected)
-                else Elite(i, "", operator=name, parents=(), **{key: getattr(v, key) for key in same}).rounded(),
-            )
-            for i, (name, v) in enumerate(verdicts)
-        ],
-    )
+    """The programs, fitted and scored by a pool on the runs that `run` fits, with its settings but without caps."""
+    live = Live(run.config, workers_of(pool, run.experiments()[0], run.config))
+    admission = Admitted(set(), len(programs), lambda form: NO_LIMITS)
+    started = [
+        (source.name, live.begin(Proposal(i, None, source.text, f"{SEED}{source.name}", ()), admission))
+        for i, source in enumerate(programs)
+    ]
+    return Assessment(run, [(name, pending().outcome.verdict) for name, pending in started if pending])
 
 
 def print_assessment(found: Assessment) -> None:

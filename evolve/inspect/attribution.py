@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -20,6 +21,7 @@ from evolve.search.llm.calls import proposes, role
 from simulator.common.json import JsonObject
 from simulator.common.records import to_json
 
+WORTH = ("share", "gain_pct_per_fitted", "gain_pct_per_usd")
 COUNTS = ("proposals", "fitted", "scored", "members", "front", "champions", "ancestors")
 
 
@@ -43,16 +45,23 @@ class Contribution:
     front: int = 0  # on its Pareto front now
     champions: int = 0  # were the champion when they were scored
     ancestors: int = 0  # of the champion, itself included
+    gain_pct: float = 0.0  # sum over its candidates (see archive.champion.Rule)
+    share: float = 0.0  # of the fitted candidates
     cost: ProposerCost | None = None  # None for an operator
 
     @property
-    def usd_per_fitted(self) -> float | None:
-        """USD for each candidate that was fitted; None if there is none, or for an operator."""
-        return self.cost.usd / self.fitted if self.cost and self.fitted else None
+    def gain_pct_per_fitted(self) -> float | None:
+        """The mean gain of its fitted candidates; None if there is none."""
+        return self.gain_pct / self.fitted if self.fitted else None
+
+    @property
+    def gain_pct_per_usd(self) -> float | None:
+        """The gain for each USD; None for an operator, and for a model that costs nothing."""
+        return self.gain_pct / self.cost.usd if self.cost and self.cost.usd else None
 
     def to_json(self) -> JsonObject:
         cost = asdict(self.cost) if self.cost else {"tokens": None, "usd": None, "possibly_usd": None}
-        return {**{name: getattr(self, name) for name in COUNTS}, **cost, "usd_per_fitted": self.usd_per_fitted}
+        return {name: getattr(self, name) for name in (*COUNTS, *WORTH)} | cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,7 @@ def attribution(run: RunFolder) -> Attribution:
     best = champion(archive.members(), run.config.score.rule)
     lineage = {best.id, *ancestors([best.id], {e.id: e.parents for e in archive.by_id.values()})} if best else set()
     counts: dict[str, dict[str, int]] = {}
+    gains: defaultdict[str, float] = defaultdict(float)
     for outcome in outcomes:
         id = outcome.proposal.id
         among = (id in ids for ids in (members, front, leaders, lineage))
@@ -85,9 +95,16 @@ def attribution(run: RunFolder) -> Attribution:
             of_name = counts.setdefault(name, dict.fromkeys(COUNTS, 0))
             for count, yes in zip(COUNTS, reached, strict=True):
                 of_name[count] += yes
+            gains[name] += run.config.score.rule.gain_pct(outcome.elite, archive.by_id)
     costs = costs_of(ledger.rows(run.calls()))
     names = dict.fromkeys([*counts, *costs])
-    contributions = {name: Contribution(**counts.get(name, {}), cost=costs.get(name)) for name in names}
+    fitted = sum(bool(outcome.key) for outcome in outcomes) or 1
+    contributions = {}
+    for name in names:
+        of_name = counts.get(name, dict.fromkeys(COUNTS, 0))
+        contributions[name] = Contribution(
+            **of_name, cost=costs.get(name), share=of_name["fitted"] / fitted, gain_pct=gains[name]
+        )
     by_fitted = sorted(contributions.items(), key=lambda item: (-item[1].fitted, item[0]))
     return Attribution(run, best.id if best else None, dict(by_fitted))
 
@@ -121,23 +138,26 @@ def costs_of(requests: Sequence[ledger.LedgerRow]) -> dict[str, ProposerCost]:
 LEGEND = """\
 members: in the archive now; champions: were champion once scored; ancestors: of the champion; a proposal of several
 operators, as add+drop, counts for each of them; polish: of finalists, which are not fitted again and do not count
-against the budget; USD possibly: the most that requests without an answer may have cost on top"""
+against the budget; share: of all candidates; gain: percent by which its candidates lower the selection score of their
+first parent, 5 at most, in the mean (a fit) or for each dollar (a USD); USD possibly: the most that requests without an
+answer may have cost on top"""
 
 
 def print_attribution(result: Attribution, explain: bool = False) -> None:
     """Print a row per proposer; the meanings of terms, too, if `explain`."""
     costs = [proposer.cost for proposer in result.proposers.values() if proposer.cost]
-    columns = [words("proposer"), figures("d", *COUNTS)]
+    columns = [words("proposer"), figures("d", *COUNTS), figures(".0%", "share"), figures(".2f", "gain a fit")]
     if costs:
-        columns += [integers("tokens"), figures(".4f", "USD", "USD a fit")]
+        columns += [integers("tokens"), figures(".4f", "USD"), figures(".2f", "gain a USD")]
     if possibly := any(cost.possibly_usd for cost in costs):
         columns.append(figures(".4f", "USD possibly"))
     rows = []
     for name, proposer in result.proposers.items():
         cells: list[object] = [name, *(getattr(proposer, count) for count in COUNTS)]
+        cells += [proposer.share, proposer.gain_pct_per_fitted]
         if costs:
             cost = proposer.cost
-            cells += [cost and cost.tokens, cost and cost.usd, proposer.usd_per_fitted]
+            cells += [cost and cost.tokens, cost and cost.usd, proposer.gain_pct_per_usd]
             cells += [cost and cost.possibly_usd] if possibly else []
         rows.append(cells)
     show(Table.of(f"Who found what, {result.run.path}; champion: {result.champion}", columns, rows))

@@ -43,7 +43,8 @@ OPERATORS = {
     "explain": 0.20,
     "prune": 0.06,
 }
-PROPOSERS = ("offline", "llm", "mixed")
+AUTO = "auto"
+PROPOSERS = ("offline", "llm", AUTO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class SearchSettings:
     # in 200 generations of one island, for which the original proposal waits.
     patience: int = 50
     patience_gain: float = 0.005  # relative
-    proposer: str = "offline"  # operators, language models (llm), or both under one bandit (mixed)
+    proposer: str = "offline"  # operators, language models (llm), or both under one bandit (auto)
     selection: str = "nsga2"  # ranks on the five objectives; lexicographic: worst3, ITL error, complexity
     islands: int = 4  # populations that evolve separately
     migrate_every: int = 10  # generations between migrations

@@ -13,6 +13,7 @@ from typing import Any
 
 from archive.champion import OLD_RULES
 from evolve.run.config import (
+    AUTO,
     FIELD_SETS,
     FITS,
     FOLDS,
@@ -64,7 +65,7 @@ def bundled_configs() -> list[str]:
 OLD_KEYS = {"search.hopeless": "search.prune_above"}
 # Settings that there are no longer; their values are not looked at.
 GONE = ("search.transfer_within", "search.group_out_within", "score.tail", "score.nearer")
-OLD_VALUES: Mapping[str, Mapping[str, str]] = {"score.champion": OLD_RULES}
+OLD_VALUES: Mapping[str, Mapping[str, str]] = {"score.champion": OLD_RULES, "search.proposer": {"mixed": AUTO}}
 
 
 def _renewed(raw: object) -> object:

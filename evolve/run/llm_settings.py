@@ -9,6 +9,16 @@ from urllib.parse import urlsplit
 
 from simulator.common.errors import InputError
 
+# The model that `--proposer auto` asks where the environment has its provider's key: one with a price of ours.
+DEFAULT_MODELS = {
+    "OPENAI_API_KEY": "openai/gpt-5.4-mini",
+    "ANTHROPIC_API_KEY": "anthropic/claude-haiku-5-5",
+    "GEMINI_API_KEY": "gemini/gemini-3.8-flash",
+    "MISTRAL_API_KEY": "mistral/mistral-large-latest",
+    "DEEPSEEK_API_KEY": "deepseek/deepseek-chat",
+    "XAI_API_KEY": "xai/grok-4.3",
+}
+API_BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")  # variables with the address of an OpenAI-compatible server
 LOCAL_NAMES = (".localhost", ".local", ".internal")  # ends of names that no public server can have
 
 
@@ -17,7 +27,7 @@ class LlmSettings:
     """Settings of the proposing language models and their cost. Models are named PROVIDER/MODEL as in litellm."""
 
     models: tuple[str, ...] = ()  # models that propose; PROVIDER/MODEL=WEIGHT in an ensemble
-    share: float = 0.25  # share of the proposals that models start with in a mixed search
+    share: float = 0.25  # share of the proposals that models start with in a search by auto
     # a research loop: ideas with hypotheses, gates before a fit, a folder for each in RUN/ideas
     ideas: bool = False
     programs: int = 4  # that a question asks for

@@ -16,7 +16,7 @@ import numpy as np
 from archive.elite import SEED, Elite
 from archive.population import Offered, Population, proposers, tournament
 from archive.proposal import ENDING, MODEL, Form, Outcome, Proposal, Rejected
-from evolve.run.config import Config
+from evolve.run.config import AUTO, Config
 from evolve.search.offline import operator_weights
 from evolve.search.pool.pool import Promise
 from simulator.common.streams import stream
@@ -91,31 +91,31 @@ def places(population: Population, batch: int) -> Iterator[Place]:
 
 @dataclass
 class Bandit:
-    """Trials and gains of every operator.
+    """Trials and gains of every arm: an operator or a language model.
 
-    `prior` is an operator's weight before any trial; one with weight 0 is never used. `costs` is the price of a trial,
-    in trials of an operator that costs nothing else (default 1).
+    `prior` is an arm's weight before any trial; one with weight 0 is never used. `trials` counts candidates; those of a
+    language model include the cost of its answers.
     """
 
     prior: Mapping[str, float]
     trials: dict[str, float] = field(default_factory=dict)
     gains: dict[str, float] = field(default_factory=dict)
-    costs: dict[str, float] = field(default_factory=dict)
 
-    def learn(self, name: str, gained: bool) -> None:
-        """Count a trial of operator `name`, and whether its proposal took a cell."""
+    def learn(self, name: str, gain: float) -> None:
+        """Count a candidate of arm `name`, and its gain."""
         self.trials[name] = MEMORY * self.trials.get(name, 0.0) + 1.0
-        self.gains[name] = MEMORY * self.gains.get(name, 0.0) + gained
+        self.gains[name] = MEMORY * self.gains.get(name, 0.0) + gain
+
+    def charge(self, name: str, candidates: float) -> None:
+        """Count what arm `name` took besides its candidates, in candidates."""
+        self.trials[name] = self.trials.get(name, 0.0) + candidates
 
     def chances(self) -> dict[str, float]:
-        """The chance of every operator that may be used; they add up to 1."""
+        """The chance of every arm that may be used; they add up to 1."""
         names = [name for name, weight in self.prior.items() if weight > 0]
         rate = (sum(self.gains.values()) + 1.0) / (sum(self.trials.values()) + 2.0)
         worth = {
-            name: self.prior[name]
-            * (self.gains.get(name, 0.0) + DOUBT * rate)
-            / (self.trials.get(name, 0.0) + DOUBT)
-            / self.costs.get(name, 1.0)
+            name: self.prior[name] * (self.gains.get(name, 0.0) + DOUBT * rate) / (self.trials.get(name, 0.0) + DOUBT)
             for name in names
         }
         total = sum(worth.values())
@@ -125,6 +125,8 @@ class Bandit:
 
 class Operators:
     """The offline proposer: operators change copies of elites, with chances that a bandit learns.
+
+    The bandit's gain is a cell taken or, in a search by AUTO, the percent that the selection score falls.
 
     Every proposal has its own random stream, derived from its number. For `remembered` proposals no texts are made,
     because their outcomes are in the journal.
@@ -148,13 +150,14 @@ class Operators:
             yield finish()
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
-        for outcome, kept in outcomes:
+        auto = self._config.search.proposer == AUTO
+        for outcome, kept, gain_pct in outcomes:
             operator = outcome.proposal.operator
             # An operator's proposal counts only if it was fitted. A language model's always counts, because models are
             # expected to write programs that can be fitted.
             if outcome.proposal.island is not None and (outcome.key or operator.startswith(MODEL)):
                 for name in proposers(operator):
-                    self.bandit.learn(name, kept)
+                    self.bandit.learn(name, gain_pct if auto else kept)
 
     def weights(self) -> dict[str, float]:
         chances = self.bandit.chances() if self._config.search.bandit else self.bandit.prior
@@ -189,9 +192,9 @@ class Operators:
 
 
 def arms(config: Config) -> dict[str, float]:
-    """The bandit's arms with their prior weights: operators and, in a mixed search, language models."""
+    """The bandit's arms with their prior weights: operators and, in a search by AUTO, language models."""
     operators = operator_weights(config.search.operators)
-    if config.search.proposer != "mixed":
+    if config.search.proposer != AUTO:
         return operators
     mass = sum(operators.values()) * config.llm.share / (1.0 - config.llm.share)
     return operators | {MODEL + name: mass * weight for name, weight in config.llm.ensemble().items()}

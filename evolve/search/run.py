@@ -24,7 +24,7 @@ from evolve.output.progress import ProgressTimes
 from evolve.output.terminal import warn_once
 from evolve.run import folder as run_folder
 from evolve.run.checkpoint import best_programs, checkpoints_in, is_checkpoint
-from evolve.run.config import Config
+from evolve.run.config import AUTO, Config
 from evolve.run.data import chosen, located
 from evolve.run.folder import About, RunFolder, first_population
 from evolve.run.lock import lock
@@ -46,6 +46,7 @@ from evolve.search.search import Search
 from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
 from evolve.summary import research
+from evolve.summary.llm import arms
 from evolve.summary.recommendation import conclusions
 from evolve.summary.research import Research
 from evolve.summary.result import Refusals, RunReport, cpu_by_stage, cut_off, finished, observed_means_ms
@@ -214,6 +215,8 @@ def _search(
             calls = _ledger(run, models.stopped or models.exhausted)
     if models:
         calls["ended"] = calls["stopped"] or search.ended
+        if config.search.proposer == AUTO:
+            calls["arms"] = arms(run.outcomes(), config.score.rule)
     return search, answers, calls
 
 

@@ -134,7 +134,7 @@ class Search:
 
     def _take_in(self, assessing: Sequence[Pending]) -> list[Offered]:
         """Journal the outcomes and tell the population, in the order of the proposals."""
-        offered = []
+        population, offered = self.population, list[Offered]()
         for pending in assessing:
             settled = pending()
             outcome = settled.outcome
@@ -143,15 +143,16 @@ class Search:
                 self.journal.append([outcome.to_json()])
             if settled.seconds:
                 self.spent(outcome.proposal.id, sum(settled.seconds.values()))
-            kept = self.population.tell(outcome)
+            kept = population.tell(outcome)
             if outcome.rejection and outcome.rejection.stage == JUDGES:
                 # The form was not fitted, but proposing it again would only pay for the same review.
-                self.population.archive.keys.add(key(complete(outcome.proposal.program)))
+                population.archive.keys.add(key(complete(outcome.proposal.program)))
             if outcome.rejection:
                 self.refusals.setdefault(outcome.rejection.stage, outcome.rejection.why)
             self.polished += outcome.elite is not None and outcome.proposal.operator == POLISH
-            offered.append(Offered(outcome, kept))
-            self.watch(self.population)
+            gain_pct = population.rule.gain_pct(outcome.elite, population.archive.by_id)
+            offered.append(Offered(outcome, kept, gain_pct))
+            self.watch(population)
         return offered
 
     def _finished(self) -> bool:

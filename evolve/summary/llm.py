@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from archive.champion import Rule
+from archive.proposal import MODEL, Outcome
 from evolve.output.terminal import command
 from simulator.common.json import JsonObject
 from simulator.common.text import counted
@@ -58,6 +62,30 @@ def _reviews(reviews: JsonObject) -> list[str]:
     return text
 
 
+def arms(outcomes: Sequence[Outcome], rule: Rule) -> JsonObject:
+    """The candidates of each model and of operators, and the sum of what these gained (see archive.champion.Rule)."""
+    found: dict[str, dict[str, float]] = {}
+    elites = {outcome.elite.id: outcome.elite for outcome in outcomes if outcome.elite}
+    for outcome in outcomes:
+        if outcome.proposal.island is not None:
+            model = outcome.proposal.operator.removeprefix(MODEL)
+            name = "operators" if model == outcome.proposal.operator else model
+            row = found.setdefault(name, {"fitted": 0, "gain_pct": 0.0})
+            row["fitted"] += bool(outcome.key)
+            row["gain_pct"] += rule.gain_pct(outcome.elite, elites)
+    return found
+
+
+def _arms(rows: JsonObject, models: JsonObject) -> str:
+    """The share of each arm of the bandit, and its gain for a candidate and a dollar, in a sentence."""
+    total, parts = sum(row["fitted"] for row in rows.values()) or 1, []
+    for name, row in rows.items():
+        part = f"{name} {row['fitted'] / total:.0%}, {row['gain_pct'] / max(row['fitted'], 1):.2f} % gained each"
+        usd = models[name]["usd"] if name in models else 0.0
+        parts.append(f"{part}, {row['gain_pct'] / usd:.2f} % a dollar" if usd else part)
+    return f"Shares of {counted(total, 'candidate')}: {'; '.join(parts)} (fall of the selection score of the parent)."
+
+
 def lines(calls: JsonObject, run: str) -> list[str]:
     """The cost of each model, what is uncertain about it, and why the run stopped early, if it did.
 
@@ -84,6 +112,8 @@ def lines(calls: JsonObject, run: str) -> list[str]:
                 f"Of this {calls['uncounted_usd']:.4f} USD are a guess: {guessed} had no credible count of tokens and "
                 "count as the most that they can take."
             )
+        if calls.get("arms"):  # of a search by auto
+            text.append(_arms(calls["arms"], calls["models"]))
         text.append(f"The ideas and their outcomes: {run}/RESEARCH.md")
     if calls.get("beyond_budget"):  # not in reports of earlier releases
         text.append(

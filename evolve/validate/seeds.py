@@ -6,19 +6,26 @@ that ends with a verdict. Language models are asked under limits that the repeat
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
+from typing import Literal
 
+from archive.champion import Rule, contenders
 from archive.elite import SEED, Elite
+from archive.proposal import MODEL, Outcome
 from archive.score import Errors
+from evaluator.baselines import SHARED
 from evaluator.score import summarise
 from evolve import __version__
 from evolve.output.files import write_json
 from evolve.run import folder as run_folder
 from evolve.run.config import Config
+from evolve.run.config_file import load_config
 from evolve.run.folder import REPORT, RunFolder
 from evolve.search import baselines
 from evolve.search.llm.setup import check
@@ -37,6 +44,9 @@ from simulator.common.records import damaged, from_json, record_class, stored, t
 from simulator.language.measure import features
 
 FILE = "repeats.json"
+FULL_RUN = load_config("default")
+GENERATIONS = 100  # of a pilot by operators
+ASKED = 180  # times in a row by a pilot with language models: an hour, if an answer takes 20 seconds
 KEPT = ("data", "search_seeds", "run", "config", "budget", "fitted", "repeats", "forms", "shared_fields")  # of a report
 FIGURES = ("mean_error", "worst3", "e2e", "ttft", "itl", "group_out")
 
@@ -85,13 +95,16 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class PilotVerdict:
-    """A pilot's verdict: a full run, or stop."""
+    """A pilot's verdict on a full run."""
 
-    escalate: bool
-    blackbox: Mapping[str, float | None]  # mean absolute errors of the blackbox form, percent
+    verdict: Literal["yes", "no"]  # whether it is worth it
+    reason: str
+    baseline: str  # the one with the lowest mean error
+    baseline_mean_error: float  # percent
+    gain: float  # its mean error less the median of the repeats' mean errors
     spread: float  # interquartile range of the repeats' mean errors
-    best_seed: Mapping[str, str | float] | None  # name and mean error of the best program from before the search
-    text: str  # the verdict in words
+    beyond_operators_pct: float | None  # median of the repeats; None without language models
+    full_run_usd: float | None  # the most that language models of a full run cost at this rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +122,8 @@ class RepeatsReport:
     figures: Mapping[str, Spread]  # those of FIGURES that a champion has
     forms: int  # different forms among the champions
     shared_fields: Mapping[str, int]  # how many champions read each field
-    pilot: bool
-    verdict: PilotVerdict | None  # None unless this is a pilot with a champion
+    pilot: bool = False
+    verdict: PilotVerdict | None = None  # None unless this is a pilot with a champion
     costs: Costs | None = None  # of language models, if any are asked
 
     def to_json(self) -> JsonObject:
@@ -201,22 +214,28 @@ def work(repeats: Repeats, pool: Pool) -> RepeatsReport:
     for run in repeats.runs[1:]:
         write_text(run.path / baselines.FILE, (first.path / baselines.FILE).read_text("utf-8"))
     reports = carry_out(members, "repeat", pool, full=True, then=lambda number, member, progress: member.report)
-    report = report_of(repeats.path, first.config, reports, repeats.pilot)
-    if repeats.limits is not None:
-        report = replace(report, costs=costs_of(repeats.path, repeats.limits))
+    costs = costs_of(repeats.path, repeats.limits) if repeats.limits is not None else None
+    report = report_of(repeats.path, first.config, reports, costs)
+    if repeats.pilot:
+        report = replace(report, pilot=True, verdict=_verdict(repeats, report, reports))
     write_json(repeats.path / REPORT, report.to_json())
     return report
 
 
-def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: bool) -> RepeatsReport:
+def pilot_generations(config: Config) -> int:
+    """The generations of a pilot. With language models they are fewer: a generation waits for its rounds of questions,
+    one after another, and for judges."""
+    llm = config.llm
+    return GENERATIONS if config.search.proposer == "offline" else max(ASKED // (llm.rounds + bool(llm.judges)), 1)
+
+
+def report_of(path: Path, config: Config, reports: Sequence[RunReport], costs: Costs | None) -> RepeatsReport:
     """The results of the repeats in the folder `path`. `config`: of one repeat; they differ in their seed."""
     repeats = [_repeat(report) for report in reports]
     scored = [repeat for repeat in repeats if repeat.champion]
     fields = Counter(f for repeat in scored if repeat.champion for f in features(repeat.champion.program))
     columns = {name: [repeat.errors[name] for repeat in scored] for name in FIGURES}
     figures = {name: spread(values) for name, values in columns.items() if any(v is not None for v in values)}
-    first = next((report for report in reports if report.champion), None)
-    blackbox = _means(errors_of(first.baselines["blackbox"], first.fitted)) if first else None
     return RepeatsReport(
         data=reports[0].data,
         arrival_seeds=reports[0].seeds,
@@ -229,9 +248,25 @@ def report_of(path: Path, config: Config, reports: Sequence[RunReport], pilot: b
         figures=figures,
         forms=len({repeat.champion.key for repeat in scored if repeat.champion}),
         shared_fields=dict(sorted(fields.items(), key=lambda item: (-item[1], item[0]))),
-        pilot=pilot,
-        verdict=verdict(figures["mean_error"], blackbox, first.best_seed) if pilot and first and blackbox else None,
+        costs=costs,
     )
+
+
+def _verdict(repeats: Repeats, report: RepeatsReport, reports: Sequence[RunReport]) -> PilotVerdict | None:
+    """The verdict of a finished pilot; None if no repeat has a champion."""
+    first = next((one for one in reports if one.champion), None)
+    if first is None:
+        return None
+    errors = {name: _means(errors_of(first.baselines[name], first.fitted))["mean_error"] for name in SHARED}
+    if first.best_seed:
+        errors[f"the starting program {first.best_seed.operator.removeprefix(SEED)}"] = first.best_seed.mean_error
+    known = {name: error for name, error in errors.items() if error is not None}
+    beyond = usd = None
+    if report.costs:
+        beyond = [beyond_operators_pct(run.outcomes(), run.config.score.rule) for run in repeats.runs]
+        total, candidates = report.costs.total, sum(one.candidates for one in reports)
+        usd = FULL_RUN.budget * (total.usd + total.possibly_usd) / candidates
+    return verdict(report.figures["mean_error"], known, beyond, usd)
 
 
 def _repeat(report: RunReport) -> Repeat:
@@ -248,32 +283,39 @@ def _means(rows: Sequence[Errors]) -> dict[str, float | None]:
     return {"mean_error": mean_error, "e2e": score.e2e, "ttft": score.ttft, "itl": score.itl}
 
 
-def verdict(mean_error: Spread, blackbox: Mapping[str, float | None], seed: Elite | None) -> PilotVerdict:
-    """The verdict of a pilot: escalate or stop.
+def verdict(
+    mean_error: Spread, baselines: Mapping[str, float], beyond: Sequence[float] | None, usd: float | None
+) -> PilotVerdict:
+    """The verdict of a pilot: yes if the median of the repeats is below the best of `baselines`, mean errors by name,
+    by more than their interquartile range.
 
-    Escalate if the median of the repeats is below `blackbox` by more than their interquartile range, and not above
-    `seed`. blackbox: the mean error of the host's linear form. seed: the best of the programs that every search starts
-    from. Both are fitted on the same experiments. The verdict says if the searches are ahead of the seed.
+    beyond: `beyond_operators_pct` of each repeat, and usd: the cost of a full run, if language models proposed.
     """
-    theirs = blackbox["mean_error"]
-    assert (
-        theirs is not None
-        and mean_error.median is not None
-        and mean_error.high is not None
-        and mean_error.low is not None
+    assert mean_error.median is not None and mean_error.high is not None and mean_error.low is not None
+    name = min(baselines, key=lambda name: baselines[name])
+    gain, iqr = baselines[name] - mean_error.median, mean_error.high - mean_error.low
+    side, beats = "below" if gain > 0 else "above", "more" if gain > iqr else "not more"
+    reason = (
+        f"the median mean error of {len(mean_error.values)} repeats, {mean_error.median:.2f} %, is {abs(gain):.2f} "
+        f"{side} that of the best baseline, {name}, {beats} than their spread of {iqr:.2f} below it"
     )
-    gain, iqr = theirs - mean_error.median, mean_error.high - mean_error.low
-    led = seed is not None and seed.mean_error < mean_error.median  # searches also choose for transfer
-    escalate = gain > iqr and not led
-    gap = f"{abs(gain):.2f} {'lower' if gain > 0 else 'higher'}"
-    why = f"{gap}, {'more than' if gain > iqr else 'not below it by more than'} the spread of {iqr:.2f}"
-    advice = "escalate: a full run is worth it" if escalate else "stop: no better than the blackbox form"
-    if led and gain > iqr:
-        advice = "stop: a program that was only fitted is better"
-    errors = f"mean error {mean_error} % over {len(mean_error.values)} repeats against {theirs:.2f} % of blackbox"
-    text = f"{errors}: {why} -> {advice}"
-    if seed is None:
-        return PilotVerdict(escalate, blackbox, iqr, None, text)
-    name, ahead = seed.operator.removeprefix(SEED), "are" if seed.mean_error - mean_error.median > iqr else "are not"
-    text += f". The best seed, {name}, only fitted: {seed.mean_error:.2f} %, the searches {ahead} ahead of it"
-    return PilotVerdict(escalate, blackbox, iqr, {"name": name, "mean_error": seed.mean_error}, text)
+    models = median(beyond) if beyond else None
+    if models is not None:
+        more = f"lowers the selection score {models:.1f} % below what operators reached" if models else "gained nothing"
+        reason += f"; what models proposed {more}{'' if models else ' beyond operators'}"
+    if usd is not None:
+        reason += f"; a full run of {FULL_RUN.budget} candidates costs at most {usd:.2f} USD at this rate"
+    return PilotVerdict("yes" if gain > iqr else "no", reason, name, baselines[name], gain, iqr, models, usd)
+
+
+def beyond_operators_pct(outcomes: Sequence[Outcome], rule: Rule) -> float:
+    """How far the selection score of the best program that a model proposed, or that descends from such a one, is below
+    that of all others, in percent of the latter; 0 if it is not."""
+    of_models, elites = set[int](), [outcome.elite for outcome in outcomes if outcome.elite]
+    for elite in elites:
+        if elite.operator.startswith(MODEL) or not of_models.isdisjoint(elite.parents):
+            of_models.add(elite.id)
+    rivals, rule = contenders(elites, rule)
+    ours = min((rule.selection_score(e) for e in rivals if e.id in of_models), default=math.inf)
+    others = min((rule.selection_score(e) for e in rivals if e.id not in of_models), default=math.inf)
+    return 100.0 * (others - ours) / others if ours < others < math.inf else 0.0

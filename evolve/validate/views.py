@@ -11,6 +11,7 @@ from evolve.output.printing import prose, show
 from evolve.output.table import Table, arrival_seeds, row, section
 from evolve.output.terminal import command, say, suggest
 from evolve.output.terms import legend
+from evolve.run.config import Config
 from evolve.run.folder import open_run
 from evolve.validate.costs import spent_notes, spent_table
 from evolve.validate.seeds import Repeat, RepeatsReport
@@ -21,12 +22,14 @@ TITLES |= {"mean_error": "mean error", "worst3": "worst-3 E2E", "group_out": "gr
 
 
 def print_repeats(report: RepeatsReport, explain: bool = False) -> None:
-    """Print the best repeat's champion, a table of all champions, the fields they share, and a pilot's verdict."""
+    """Print a pilot's verdict, the best repeat's champion, a table of all champions, and the fields they share."""
     scored = [repeat for repeat in report.repeats if repeat.champion]
     if not scored:
         say("No repeat scored a candidate.")
         suggest(command("resume", report.repeats[0].run))
         return
+    if report.verdict:
+        prose(f"Worth a full run: {report.verdict.verdict}, because {report.verdict.reason}.", "bold")
     best = min(scored, key=lambda repeat: (repeat.errors["mean_error"] or 0.0, repeat.seed))
     assert best.champion
     counts = f"proposal {best.champion.id}, seed {best.seed}"
@@ -49,8 +52,6 @@ def print_repeats(report: RepeatsReport, explain: bool = False) -> None:
     if report.costs:
         show(spent_table(report.costs))
         lines += ["", *spent_notes(report.costs, f"{report.run}/ledger.csv", command("resume", report.run))]
-    if report.verdict:
-        lines += ["", f"Pilot, fitted on these {n} experiments: {report.verdict.text}"]
     prose("\n".join(lines))
     suggest(_following(report, best.run), command("show", f"{best.run}:{best.champion.id}"))
 
@@ -71,10 +72,22 @@ def _following(report: RepeatsReport, best: str) -> str:
     """The command to go on with: of a pilot the full run, or a fit of the shipped champion instead of one."""
     if report.verdict is None:
         return command("resume", best)
-    known = open_run(Path(best)).own_options
-    if report.verdict.escalate:
-        return command("run", *known)
+    run = open_run(Path(best))
+    known = run.own_options
+    if report.verdict.verdict == "yes":
+        return command("run", *known, *(_asking(run.config) if report.verdict.beyond_operators_pct else []))
     return command("fit", "champion", *known, *[] if known else ["--id", ",".join(report.fitted)], "--out", "mine.py")
+
+
+def _asking(config: Config) -> list[str]:
+    """The options by which another run asks the models of this one."""
+    server = ["--api-base", config.llm.api_base] if config.llm.api_base else []
+    return [
+        "--proposer",
+        config.search.proposer,
+        *(x for model in config.llm.models for x in ("--llm", model)),
+        *server,
+    ]
 
 
 def repeats_table(report: RepeatsReport) -> Table:

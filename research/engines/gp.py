@@ -58,7 +58,7 @@ class Genetic:
         return numbered(population, "gp", [text_of(tree, self._language) for tree in self._asked])
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
-        self._mean_errors |= {outcome.key: outcome.elite.mean_error for outcome, _ in outcomes if outcome.elite}
+        self._mean_errors |= {outcome.key: outcome.elite.mean_error for outcome, *_ in outcomes if outcome.elite}
         # The lengths differ for the seed programs, which have no trees, and when the budget ends within a generation.
         for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):
             tree.fitness.values = (self._mean_error_of(outcome),)

@@ -60,7 +60,7 @@ class OpenEvolve:
         return numbered(population, "openevolve", [unparse(child)])
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
-        elites = [outcome.elite for outcome, _ in outcomes if outcome.elite]
+        elites = [outcome.elite for outcome, *_ in outcomes if outcome.elite]
         with self._random:
             if self._parent is None:  # these are the seed programs: distribute them over the islands
                 for i, elite in enumerate(elites):

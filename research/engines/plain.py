@@ -48,7 +48,7 @@ class HillClimbing:
         return numbered(population, "climb", [unparse(self._bench.changed(first, second, rng))])
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
-        for outcome, _ in outcomes:
+        for outcome, *_ in outcomes:
             elite = outcome.elite
             if elite and (self._best is None or elite.mean_error < self._best.mean_error):
                 self._best = elite

@@ -122,7 +122,7 @@ CONFIGS = {
         llm: {summariser: openai/notes, notes_every: 1}
     """,
     "brief": "{budget: 1000, score: {physics: false}, search: {prune_above: 0, generations: 1, islands: 1, finalists: 0}}",
-    "mixed": """
+    "auto": """
         budget: 1000
         score: {physics: false}
         search: {prune_above: 0, generations: 4, islands: 3, finalists: 0}
@@ -369,14 +369,14 @@ def refused(folder: Path) -> tuple[Ran, Story]:
     return first, Story(folder / "refused", second, server, recorder)
 
 
-def mixed(folder: Path) -> list[Story]:
+def auto(folder: Path) -> list[Story]:
     """A search of operators and a model, and the same one with the model at a hundred times the price."""
     both = []
     for name, price in (("cheap", "10,20"), ("dear", "1000,2000")):
         recorder = Recorder()
         with Server(recorder) as server:
-            more = ("--quiet", "--out", name, "--proposer", "mixed", "--price", f"openai/a={price}")
-            ran = evolve(folder, *search(server, folder / "mixed.yaml", *more, models=["a"]))
+            more = ("--quiet", "--out", name, "--proposer", "auto", "--price", f"openai/a={price}")
+            ran = evolve(folder, *search(server, folder / "auto.yaml", *more, models=["a"]))
         both.append(Story(folder / name, ran, server, recorder))
     return both
 

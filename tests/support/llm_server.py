@@ -10,14 +10,14 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any, NamedTuple
 
 from llm_replies import DRIP_S, Content, Reply, Request
 
-PATH = "/v1/chat/completions"
+PATH, LISTING = "/v1/chat/completions", "/v1/models"
 
 
 class Paid(NamedTuple):
@@ -29,7 +29,7 @@ class Paid(NamedTuple):
 
 
 class Server(ThreadingTCPServer):
-    """Serves inside `with`. seen: every request, in order of arrival."""
+    """Serves inside `with`. seen: every request for an answer, in order of arrival. listed: the models it names."""
 
     request_queue_size = 128
 
@@ -37,6 +37,7 @@ class Server(ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.script = script
         self.seen: list[Request] = []
+        self.listed: Sequence[str] = ()
         self._paid: dict[str, Paid] = {}
         self.closing = threading.Event()
         self.lock = threading.RLock()  # a script may read the figures
@@ -120,6 +121,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+    def do_GET(self) -> None:
+        if self.path != LISTING or not self.server.listed:
+            return self.send_error(404)
+        body = json.dumps({"object": "list", "data": [{"id": name} for name in self.server.listed]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        return None
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])

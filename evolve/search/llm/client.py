@@ -116,7 +116,7 @@ def litellm() -> Any:
 
 def not_installed(error: ModuleNotFoundError) -> InputError:
     """The error about a missing library of the extra `llm`, to be raised."""
-    return InputError(f"cannot import {error.name}: run make llm, or pip install 'evolve-latency[llm]'")
+    return InputError(f"cannot import {error.name}: run make setup-llm, or pip install 'evolve-latency[llm]'")
 
 
 @cache
@@ -203,10 +203,10 @@ def count_tokens(messages: Sequence[tuple[str, str]]) -> int:
     return int(litellm().token_counter(model="", messages=counted))  # without a name, no tokenizer is downloaded
 
 
-def context_tokens(models: Sequence[str], api_base: str) -> dict[str, int]:
-    """The tokens that fit into one request of each model, if the server says so as vLLM does; else empty.
+def served(models: Sequence[str], api_base: str) -> dict[str, int | None]:
+    """The models that the server lists, and the tokens that fit into one request, None if it does not say as vLLM does.
 
-    OpenAI's key is sent only if a request to one of `models` would send it too.
+    Empty if it lists none. OpenAI's key is sent only if a request to one of `models` would send it too.
     """
     key = os.environ.get("OPENAI_API_KEY", "").strip() if any(m.startswith("openai/") for m in models) else ""
     headers = {"Authorization": f"Bearer {key or NO_KEY}"}
@@ -214,7 +214,8 @@ def context_tokens(models: Sequence[str], api_base: str) -> dict[str, int]:
     try:
         with urllib.request.build_opener(_NoRedirect).open(asked, timeout=LISTING_S) as answer:
             listed = json.loads(answer.read(LONGEST_LISTING))["data"]
-            return {str(m["id"]): m["max_model_len"] for m in listed if isinstance(m.get("max_model_len"), int)}
+            lengths = {str(m["id"]): m.get("max_model_len") for m in listed}
+            return {name: length if isinstance(length, int) else None for name, length in lengths.items()}
     except (OSError, ValueError, http.client.HTTPException, KeyError, TypeError, AttributeError):
         return {}
 

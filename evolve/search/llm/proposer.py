@@ -19,6 +19,7 @@ from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
 from evaluator.diagnose.describe import one_value
 from evaluator.diagnose.tables import Listing
+from evolve.run.config import AUTO
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
 from evolve.run.program import method_names, method_text, seed_texts
@@ -48,7 +49,7 @@ NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 
 
 class LanguageModels:
-    """The proposer of a run with language models. They propose alone, or share the places with operators (mixed).
+    """The proposer of a run with language models. They propose alone, or share the places with operators (AUTO).
 
     stopped: the limit that allows no more calls; exhausted: that the models bring nothing new. Either ends the search,
     and both are "" until then. lost: the requests that were under way when an earlier process died. remembered: the
@@ -103,11 +104,11 @@ class LanguageModels:
         asked = {q.number + k: (q, k) for q in questions for k in range(q.count)}
         weights = self._operators.weights()
         started: list[Callable[[], Proposal | None]] = []
-        mixed = self._config.search.proposer == "mixed" or not any(map(self._asker.up, self._chances))
+        auto = self._config.search.proposer == AUTO or not any(map(self._asker.up, self._chances))
         for place in free:
             if place.number in asked:
                 started.append(partial(self._of_model, place, weights, *asked[place.number]))
-            elif place.number in self._remembered or (mixed and not self._complete):
+            elif place.number in self._remembered or (auto and not self._complete):
                 started += self._operators.start([place], population, weights)
         started += [partial(q.proposal, r, k) for q in questions for r in range(1, llm.rounds) for k in range(q.count)]
         if not questions:
@@ -118,10 +119,10 @@ class LanguageModels:
     def tell(self, outcomes: Sequence[Offered]) -> None:
         self._operators.tell(outcomes)
         # a form is new if it was fitted, or if judges refused it
-        new = any(o.key or (o.rejection and o.rejection.stage == JUDGES) for o, _ in outcomes)
+        new = any(o.key or (o.rejection and o.rejection.stage == JUDGES) for o, *_ in outcomes)
         self._fruitless = 0 if new else self._fruitless + 1
-        self._research.tell(outcome for outcome, _ in outcomes)
-        if not all(o.proposal.id in self._remembered for o, _ in outcomes):  # else the document may say more already
+        self._research.tell(outcome for outcome, *_ in outcomes)
+        if not all(o.proposal.id in self._remembered for o, *_ in outcomes):  # else the document may say more already
             self._write_research()
 
     def end(self, population: Population) -> None:
@@ -159,7 +160,8 @@ class LanguageModels:
         """Start a generation, and take notes if they are due. `over`: the journal has outcomes of it already."""
         self._population = population
         self._asker.open(generation, over)
-        self._operators.bandit.costs = self._asker.costs()
+        for name, candidates in self._asker.costs().items():
+            self._operators.bandit.charge(name, candidates)
         self._take_notes()
 
     def _take_notes(self) -> None:
@@ -211,9 +213,9 @@ class LanguageModels:
 
     def _draw(self, rng: np.random.Generator) -> str | None:
         """The model that makes the next proposals; None if an operator makes the next one."""
-        mixed = self._config.search.proposer == "mixed"
+        auto = self._config.search.proposer == AUTO
         chances = {model: chance for model, chance in self._chances.items() if self._asker.up(model)}
-        if mixed:
+        if auto:
             bandit = self._operators.bandit
             arms = bandit.chances() if self._config.search.bandit else bandit.prior
             chances = {model: arms[MODEL + model] / sum(arms.values()) for model in chances}
@@ -222,7 +224,7 @@ class LanguageModels:
             return None
         # A question fills several places at once. Drawn this often, models fill the share `chance` of all places.
         several = self._config.llm.programs
-        if mixed and rng.random() >= chance / (several - chance * (several - 1)):
+        if auto and rng.random() >= chance / (several - chance * (several - 1)):
             return None
         return list(chances)[rng.choice(len(chances), p=np.array(list(chances.values())) / chance)]
 

@@ -240,19 +240,19 @@ class Asker:
         self.log, self.config, self.texts, self.generation, self.over = dispatch.log, config, texts, 0, False
         self._dispatch, self._show, self._proposing = dispatch, show, config.llm.ensemble()
         self._samples = Counter[tuple[str, str]]()
-        # of each model: calls in a row without an answer, the generation until which it rests, USD, and answers
-        self._failures, self._rests_until, self._answers = Counter[str](), Counter[str](), Counter[str]()
+        # of each model: calls in a row without an answer, the generation until which it rests, USD of the last one
+        self._failures, self._rests_until = Counter[str](), Counter[str]()
         self._usd: defaultdict[str, float] = defaultdict(float)
 
     def open(self, generation: int, over: bool) -> None:
         """Go on to a generation, after learning from the calls of the one before, in their order."""
+        self._usd.clear()
         for name in self.log.of_generation(generation - 1):
             answer, lost = self.log.answers.get(name), self.log.given_up.get(name)
             if answer is not None:
                 self._failures[answer.model] = self._rests_until[answer.model] = 0
                 if proposes(parts_of(name)[1]):
                     self._usd[answer.model] += answer.usd
-                    self._answers[answer.model] += 1
             elif lost is not None and not lost.limit:
                 self._failures[lost.model] += 1
                 again = self._failures[lost.model] - DOWN_AFTER
@@ -265,15 +265,12 @@ class Asker:
         return self._rests_until[model] <= self.generation
 
     def costs(self) -> dict[str, float]:
-        """The cost of each model's proposal to a bandit, in proposals of an operator.
+        """The cost of each model's proposals of the last generation to a bandit, in candidates besides its own.
 
-        An evaluation is worth its share of the budget, a dollar its share of max_usd.
+        A candidate is worth its share of the budget, a dollar its share of max_usd.
         """
-        llm = self.config.llm
-        if not llm.max_usd:
-            return {}
-        per_usd = self.config.budget / llm.max_usd
-        return {MODEL + m: 1.0 + per_usd * (usd / self._answers[m] / llm.programs) for m, usd in self._usd.items()}
+        most_usd = self.config.llm.max_usd
+        return {MODEL + m: self.config.budget * usd / most_usd for m, usd in self._usd.items() if most_usd}
 
     def call(self, purpose: str, number: int, model: str, messages: Messages) -> LlmCall:
         """A call of this generation; asking the same again is another sample."""

@@ -90,7 +90,7 @@ def plan(config: Config, prices: Mapping[str, Price], smallest: Messages) -> lis
     Raises InputError if a model's context has no room for it.
     """
     base, answer = config.llm.api_base, config.llm.answer_tokens
-    own, context = client.own_models(list(prices), base), client.context_tokens(list(prices), base) if base else {}
+    own, context = client.own_models(list(prices), base), client.served(list(prices), base) if base else {}
     least = client.count_tokens(smallest)
     takes = f"a question takes {least} tokens or more, an answer up to {answer}"
     lines = []
@@ -176,7 +176,7 @@ def replay(recording: Path, out: Path | None) -> RunFolder:
     calls = [line for line in source.each_line() if not is_outcome(line)]
     if not calls:
         raise InputError(
-            f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or mixed."
+            f"cannot replay {recording}: it has no calls to language models. Name a run of --proposer llm or auto."
         )
     about = replace(source.about, replayed=str(recording))
     search, first = source.config.search, run_folder.read_start(source)

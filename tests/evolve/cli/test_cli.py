@@ -596,7 +596,7 @@ def test_all_caps_that_are_exceeded_are_named_at_once(files: Path, capsys: Capsy
 
 def test_a_search_by_language_models_needs_one(capsys: Capsys, tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
-    own.write_text("search: {proposer: mixed}\n")
+    own.write_text("search: {proposer: llm}\n")
     for args in (["--proposer", "llm"], ["--config", own]):
         status, _, err = run(capsys, "run", "--out", tmp_path / "run", *args)
         assert status == 2 and "without a model. Give --llm provider/model" in err and err.count("\n") == 1

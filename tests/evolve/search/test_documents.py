@@ -139,7 +139,7 @@ def test_a_library_without_text_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_the_remedy(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     (folder / "notes.md").write_text(f"{name} {NOTES}")  # not the library that was read before
-    remedy = rf"cannot import {name}.*: run make llm, or pip install 'evolve-latency\[llm\]'"
+    remedy = rf"cannot import {name}.*: run make setup-llm, or pip install 'evolve-latency\[llm\]'"
     with pytest.raises(InputError, match=remedy):
         Library.read(folder)
 

@@ -263,16 +263,16 @@ def vllm(**lengths: object) -> str:
 
 def test_the_context_that_a_server_tells(listing: Any) -> None:
     listing.listing = vllm(mine=32768, other=None)
-    assert client.context_tokens(["openai/mine"], base(listing)) == {"mine": 32768}
-    assert client.context_tokens(["hosted_vllm/mine"], base(listing)) == {"mine": 32768}
+    told = {"mine": 32768, "other": None}
+    assert client.served(["openai/mine"], base(listing)) == client.served(["hosted_vllm/mine"], base(listing)) == told
     assert listing.seen == [("/v1/models", f"Bearer {KEY}"), ("/v1/models", f"Bearer {client.NO_KEY}")]
     # a key is not carried on to another address
-    assert client.context_tokens(["openai/mine"], base(listing, "moved")) == {}
+    assert client.served(["openai/mine"], base(listing, "moved")) == {}
     assert [path for path, _ in listing.seen[2:]] == ["/moved/models"]
-    assert client.context_tokens(["openai/mine"], "http://127.0.0.1:1/v1") == {}  # nobody is there
+    assert client.served(["openai/mine"], "http://127.0.0.1:1/v1") == {}  # nobody is there
     for text in ("", "<html>", "[]", "{}", '{"data": 1}', '{"data": ["m"]}', '{"data": [{"max_model_len": 9}]}'):
         listing.listing = text
-        assert client.context_tokens(["openai/mine"], base(listing)) == {}
+        assert client.served(["openai/mine"], base(listing)) == {}
 
 
 FREE = {"openai/mine": Price(0.0, 0.0), "openai/judge": Price(0.5, 1.5)}

@@ -304,7 +304,7 @@ def test_a_wrong_key_is_one_line_and_the_run_goes_on_with_the_right_one(played: 
 
 @pytest.mark.slow
 def test_a_dear_model_is_asked_less_often_than_a_cheap_one(played: Played) -> None:
-    cheap, dear = played(plays.mixed)
+    cheap, dear = played(plays.auto)
     for story in (cheap, dear):
         assert story.ran.status == 0 and "Stopped" not in story.ran.out
         by_model = [e["operator"] for e in entries(story.run) if e["operator"].startswith("llm:")]
@@ -317,7 +317,7 @@ def test_who_found_what_sums_to_the_journal_and_the_ledger(folder: Path, played:
     def proposers(run: Path) -> dict[str, dict[str, Any]]:
         return json.loads(evolve(folder, "archive", run, "--by", "proposer", "--json", key=None).out)["proposers"]
 
-    run = played(plays.mixed)[0].run
+    run = played(plays.auto)[0].run
     found = proposers(run)
     # a proposal of two operators is one of each, of one operator twice it is one
     names = [e["operator"] if "call" in e else part for e in entries(run) for part in set(e["operator"].split("+"))]

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from elites import elite
 
+from archive.champion import Rule
+from archive.population import Offered
 from archive.proposal import Outcome, Proposal, Rejected
 from evolve.run.config import OPERATORS, Config
 from evolve.run.folder import first_population
@@ -51,24 +53,44 @@ def outcome(operator: str, stage: str = "", island: int | None = 0) -> Outcome:
 
 def test_the_seeds_teach_the_bandit_nothing_and_a_child_counts_for_its_operators() -> None:
     learning = operators()
-    learning.tell([(outcome("seed:floor", island=None), True)])
+    learning.tell([Offered(outcome("seed:floor", island=None), True, 0.0)])
     assert not learning.bandit.trials
-    learning.tell([(outcome("add"), True)])
+    learning.tell([Offered(outcome("add"), True, 0.5)])
     assert learning.bandit.trials == {"add": 1.0} and learning.bandit.gains == {"add": 1.0}
-    learning.tell([(outcome("add+drop"), False)])
+    learning.tell([Offered(outcome("add+drop"), False, 0.5)])
     assert learning.bandit.trials == {"add": MEMORY + 1.0, "drop": 1.0}
     assert learning.bandit.gains == {"add": MEMORY, "drop": 0.0}
     learning = operators()
-    learning.tell([(outcome("add", "units"), False)])
+    learning.tell([Offered(outcome("add", "units"), False, 0.0)])
     assert not learning.bandit.trials
-    learning.tell([(outcome("llm:openai/a", "answer"), False)])  # what a model fails to deliver counts
+    learning.tell([Offered(outcome("llm:openai/a", "answer"), False, 0.0)])  # what a model fails to deliver counts
     assert learning.bandit.trials == {"llm:openai/a": 1.0} and learning.bandit.gains == {"llm:openai/a": 0.0}
+
+
+def test_all_arms_of_auto_learn_the_fall_of_the_selection_score() -> None:
+    learning = operators(proposer="auto")
+    learning.tell([Offered(outcome("add"), True, 0.0), Offered(outcome("llm:openai/a"), False, 0.5)])
+    assert learning.bandit.gains == {"add": 0.0, "llm:openai/a": 0.5}
+    assert learning.bandit.trials == {"add": 1.0, "llm:openai/a": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("group_out", "consistent", "gain_pct"),
+    # the parent's is 4: 3.9 is 2.5 % lower, 3 is 25 %, of which 5 count; what is not measured or not lower is no gain
+    [(3.9, True, 2.5), (3.0, True, 5.0), (4.1, True, 0.0), (None, True, 0.0), (3.9, False, 0.0)],
+)
+def test_the_gain_of_a_proposal_by_hand(group_out: float | None, consistent: bool, gain_pct: float) -> None:
+    parents = {0: elite(0, group_out=4.0), 1: elite(1, group_out=1.0)}
+    child = elite(2, group_out=group_out, consistent=consistent)
+    assert Rule().gain_pct(child, parents) == pytest.approx(gain_pct)
+    assert Rule().gain_pct(None, parents) == Rule().gain_pct(child, {}) == 0.0
+    assert Rule().gain_pct(child, {0: elite(0, group_out=None)}) == 0.0
 
 
 def test_without_the_bandit_the_chances_stay_as_configured() -> None:
     fixed, learning = operators(bandit=False), operators()
     for proposer in (fixed, learning):
-        proposer.tell([(outcome("add"), False)] * 50)
+        proposer.tell([Offered(outcome("add"), False, 0.5)] * 50)
     assert fixed.weights() == fixed.bandit.prior == arms(Config())
     assert learning.weights()["add"] < fixed.weights()["add"] / 2
     assert set(fixed.weights()) == set(OPERATORS)

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from commands import Capsys, as_json, evolve, printed, refused
 from elites import elite
 from tiny_world import run
 
+from archive.champion import Rule
+from archive.proposal import Outcome, Proposal
+from evolve.run.config import Config
+from evolve.run.config_file import config_from
 from evolve.run.folder import open_run
-from evolve.validate.seeds import reopen, verdict
+from evolve.validate.seeds import beyond_operators_pct, pilot_generations, reopen, verdict
 from evolve.validate.statistics import Spread, spread
 from simulator.common.errors import InputError
 from simulator.language.measure import features
@@ -105,50 +109,76 @@ def test_a_wrong_value_in_repeats_json_is_named(
         reopen(tmp_path)
 
 
-BLACKBOX = {"e2e": None, "ttft": None, "itl": None}
-
-
 @pytest.mark.parametrize(
-    ("mean_errors", "blackbox", "escalate"),
+    ("mean_errors", "baseline", "answer", "gain"),
     [
-        ((1.0, 1.2, 1.4), 2.0, True),  # 0.8 below, quartiles 1.1 and 1.3: 0.2 apart
-        ((1.0, 1.2, 1.4), 1.3, False),  # 0.1 below
-        ((1.0, 1.2, 1.4), 1.1, False),  # above
-        ((1.0, 1.2, 3.8), 2.5, False),  # 1.3 below, quartiles 1.1 and 2.5: 1.4 apart
+        ((1.0, 1.2, 1.4), 2.0, "yes", 0.8),  # quartiles 1.1 and 1.3: 0.2 apart
+        ((1.0, 1.2, 1.4), 1.3, "no", 0.1),
+        ((1.0, 1.2, 1.4), 1.1, "no", -0.1),
+        ((1.0, 1.2, 3.8), 2.5, "no", 1.3),  # quartiles 1.1 and 2.5: 1.4 apart
     ],
 )
-def test_a_pilot_escalates_beyond_the_spread(mean_errors: tuple[float, ...], blackbox: float, escalate: bool) -> None:
-    found = verdict(spread(mean_errors), {"mean_error": blackbox, **BLACKBOX}, None)
-    assert found.escalate is escalate and found.best_seed is None
-    assert ("escalate" if escalate else "stop") in found.text and f"{blackbox:.2f} % of blackbox" in found.text
+def test_a_full_run_is_worth_it_beyond_the_spread(
+    mean_errors: tuple[float, ...], baseline: float, answer: str, gain: float
+) -> None:
+    found = verdict(spread(mean_errors), {"naive mean": 9.0, "terms": baseline}, None, None)
+    assert (found.verdict, found.baseline, found.baseline_mean_error) == (answer, "terms", baseline)
+    assert found.gain == pytest.approx(gain) and (found.beyond_operators_pct, found.full_run_usd) == (None, None)
+    assert f"{abs(gain):.2f} {'below' if gain > 0 else 'above'} that of the best baseline, terms" in found.reason
 
 
-@pytest.mark.parametrize(
-    ("mean_error", "escalate", "words"),
-    [(1.5, True, "are ahead of it"), (1.3, True, "are not ahead of it"), (1.1, False, "-> stop: ")],
-)
-def test_a_pilot_is_compared_with_its_best_seed(mean_error: float, escalate: bool, words: str) -> None:
-    """The median of the repeats is 1.2, the quartiles 1.1 and 1.3 are 0.2 apart."""
-    seed = elite(0, mean_error=mean_error, operator="seed:kernels")
-    found = verdict(spread((1.0, 1.2, 1.4)), {"mean_error": 2.0, **BLACKBOX}, seed)
-    assert found.escalate is escalate and found.best_seed == {"name": "kernels", "mean_error": mean_error}
-    assert words in found.text
+def test_a_pilot_with_models_says_what_they_gained_and_cost() -> None:
+    none = verdict(spread((1.0, 1.2, 1.4)), {"terms": 2.0}, [0.0, 3.0, 0.0], 4.5)
+    assert (none.beyond_operators_pct, none.full_run_usd) == (0.0, 4.5)  # the median of 0, 0 and 3
+    assert "what models proposed gained nothing" in none.reason and "costs at most 4.50 USD" in none.reason
+    some = verdict(spread((1.0, 1.2, 1.4)), {"terms": 2.0}, [2.0, 3.0, 0.0], 4.5)
+    assert some.beyond_operators_pct == 2.0 and "2.0 % below what operators reached" in some.reason
+
+
+def test_what_models_gain_beyond_operators_by_hand() -> None:
+    """The others reach 4.0; a model's program has 4.4, and 3.8 where an operator changed it: 5 % below."""
+
+    def outcome(id: int, operator: str, group_out: float, *parents: int, consistent: bool = True) -> Outcome:
+        found = elite(id, operator=operator, group_out=group_out, parents=parents, consistent=consistent)
+        return Outcome(Proposal(id, 0, found.text, operator, parents), found, found.key)
+
+    seed, own = outcome(0, "seed:terms", 5.0), outcome(1, "add", 4.0, 0, 0)
+    model, changed = outcome(2, "llm:openai/a", 4.4, 1, 0), outcome(3, "drop", 3.8, 2, 1)
+    assert beyond_operators_pct([seed, own, model, changed], Rule()) == pytest.approx(5.0)
+    assert beyond_operators_pct([seed, own, model], Rule()) == beyond_operators_pct([seed, own], Rule()) == 0.0
+    wrong = outcome(4, "llm:openai/a", 1.0, 1, consistent=False)  # it competes with no consistent program
+    assert beyond_operators_pct([seed, own, model, changed, wrong], Rule()) == pytest.approx(5.0)
+
+
+def test_a_pilot_with_models_waits_180_times_for_answers() -> None:
+    models = config_from({"search": {"proposer": "auto"}, "llm": {"models": ["openai/m"]}}, "f")
+    judged = replace(models, llm=replace(models.llm, judges=("openai/j",)))
+    # 3 rounds of a question in a generation, and with judges one wait more
+    assert [pilot_generations(config) for config in (Config(), models, judged)] == [100, 180 // 3, 180 // 4]
 
 
 def test_a_pilot_is_repeats_of_one_population_with_a_verdict(tiny: Path, tmp_path: Path, capsys: Capsys) -> None:
     path = tmp_path / "p"
     args = "pilot", "--config", tiny, "--model", "mixtral-8x7b", "--generations", 1, "--repeats", 2
     out = printed(capsys, *args, "--workers", 1, "--quiet", "--out", path)
-    found = re.search(r"Pilot, fitted on these 1 experiments: .* -> (escalate|stop)", out)
+    found = re.match("Worth a full run: (yes|no), because the median mean error of 2 repeats", out)
     data = tiny.parent / "data.yaml"
-    following = {"escalate": f"run --experiments {data}", "stop": f"fit champion --experiments {data} --out mine.py"}
+    following = {"yes": f"run --experiments {data}", "no": f"fit champion --experiments {data} --out mine.py"}
     assert found and f"Next:\n  evolve {following[found[1]]}\n" in out
     config = open_run(path / "seed-1").config
     assert (config.search.generations, config.search.islands, config.budget) == (1, 1, 8)
     report = report_of(path)
-    rows = [r for r in report_of(path / "seed-0")["baselines"]["blackbox"] if r["experiment"] in report["fitted"]]
-    assert report["pilot"]["blackbox"]["e2e"] == pytest.approx(sum(abs(r["e2e"]) for r in rows) / len(rows))
-    assert report["pilot"]["text"] in printed(capsys, "resume", path, "--quiet")
+    first, pilot = report_of(path / "seed-0"), report["pilot"]
+    weights, errors = {"e2e": 1.0, "ttft": 0.3, "itl": 1.0}, {}
+    for name, rows in first["baselines"].items():
+        [row] = [r for r in rows if r["experiment"] in report["fitted"]]
+        known = [figure for figure in weights if row[figure] is not None]
+        errors[name] = sum(weights[f] * abs(row[f]) for f in known) / sum(weights[f] for f in known)
+    of_all = [error for name, error in errors.items() if " per " not in name]  # one set of constants
+    assert pilot["baseline_mean_error"] == pytest.approx(min(*of_all, first["best_seed"]["mean_error"]))
+    assert found[1] == pilot["verdict"]
+    assert pilot["gain"] == pytest.approx(pilot["baseline_mean_error"] - report["figures"]["mean_error"]["median"])
+    assert "".join(pilot["reason"].split()) in "".join(printed(capsys, "resume", path, "--quiet").split())
 
 
 def test_spread_is_median_and_quartiles() -> None:

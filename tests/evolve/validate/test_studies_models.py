@@ -166,19 +166,24 @@ def test_limits_for_a_study_without_models_are_refused(folder: Path) -> None:
 
 def test_a_pilot_of_models_ends_with_a_verdict_and_its_cost(folder: Path) -> None:
     with Server(Recorder()) as server:
-        _, *args = search(server, folder / "tiny.yaml", "--quiet", "--out", "p", "--proposer", "mixed")
+        _, *args = search(server, folder / "tiny.yaml", "--quiet", "--out", "p", "--proposer", "auto")
         ran = evolve(folder, "pilot", *args, "--model", "mixtral-8x7b", "--generations", 2, "--repeats", 2)
         requests = len(server.seen)
     assert ran.status == 0, ran.err
-    assert "Pilot, fitted on these 1 experiments" in ran.out and "cost by search" in ran.out
     found = report(folder / "p")
-    assert found["pilot"]["text"] and found["llm"]["requests"] == requests > 0
+    words = "".join(ran.out.split())  # as in lines of the terminal's width
+    assert words.startswith("".join(f"Worth a full run: {found['pilot']['verdict']}, because ".split()))
+    assert "".join(found["pilot"]["reason"].split()) in words and "cost by search" in ran.out
+    usd, candidates = found["llm"]["usd"], sum(row["candidates"] for row in found["repeats"])
+    # at this rate: of the 1000 candidates of a full run, no request being without an answer
+    assert found["pilot"]["full_run_usd"] == pytest.approx(1000 * usd / candidates) and usd > 0
+    assert found["pilot"]["beyond_operators_pct"] >= 0 and found["llm"]["requests"] == requests > 0
     operators = {line["operator"].split(":")[0] for seed in SEEDS for line in entries(folder / "p" / seed)}
     assert {"llm", "seed"} < operators  # and some of ours
 
 
 def comparison(server: Server, folder: Path, *more: object) -> list[object]:
-    args = search(server, folder / "tiny.yaml", "--quiet", "--proposer", "mixed")
+    args = search(server, folder / "tiny.yaml", "--quiet", "--proposer", "auto")
     at = args.index("--experiments")
     data = f"data: {{files: [{folder / 'data.yaml'}], predict_files: []}}\n"
     config = CONFIG.replace("generations: 2", "generations: 3").replace("llm: {", "llm: {share: 0.9, ")

@@ -52,7 +52,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def source(folder: Path, server: Server) -> Path:
-    args = search(server, folder / "tiny.yaml", "--proposer", "mixed", "--quiet", "--seed", 1, "--out", "source")
+    args = search(server, folder / "tiny.yaml", "--proposer", "auto", "--quiet", "--seed", 1, "--out", "source")
     assert evolve(folder, *args).status == 0
     return folder / "source"
 
