@@ -12,7 +12,7 @@ from evaluator.assess import NO_LIMITS
 from evolve.output.printing import prose, show
 from evolve.run.folder import RunFolder
 from evolve.run.program import Source
-from evolve.search.assessor import Admitted, Live
+from evolve.search.assessor import Admitted, Live, Pending
 from evolve.search.pool.pool import Pool
 from evolve.search.workers import workers_of
 from evolve.summary.finding import difference as difference_text
@@ -55,11 +55,12 @@ class Assessment:
 def assess(run: RunFolder, programs: Sequence[Source], pool: Pool) -> Assessment:
     """The programs, fitted and scored by a pool on the runs that `run` fits, with its settings but without caps."""
     live = Live(run.config, workers_of(pool, run.experiments()[0], run.config))
-    admission = Admitted(set(), len(programs), lambda form: NO_LIMITS)
-    started = [
-        (source.name, live.begin(Proposal(i, None, source.text, f"{SEED}{source.name}", ()), admission))
-        for i, source in enumerate(programs)
-    ]
+
+    def begun(number: int, source: Source) -> Pending | None:
+        proposal = Proposal(number, None, source.text, f"{SEED}{source.name}", ())
+        return live.begin(proposal, Admitted(set(), 1, lambda form: NO_LIMITS))
+
+    started = [(source.name, begun(i, source)) for i, source in enumerate(programs)]
     return Assessment(run, [(name, pending().outcome.verdict) for name, pending in started if pending])
 
 
