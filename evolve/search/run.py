@@ -36,16 +36,16 @@ from evolve.search.baselines import run_baselines
 from evolve.search.llm import ledger
 from evolve.search.llm.calls import call_log
 from evolve.search.llm.dispatch import passed
+from evolve.search.llm.documents import kept
 from evolve.search.llm.ledger import beyond_budget
 from evolve.search.llm.panel import statistics
-from evolve.search.llm.proposer import LanguageModels
+from evolve.search.llm.proposer import LanguageModels, write_research
 from evolve.search.llm.setup import check, keep_prompts
 from evolve.search.pool.pool import Pool
 from evolve.search.proposer import Operators, Proposer, RecordedProposals, to_the_end
 from evolve.search.search import Search
 from evolve.search.workers import workers_of
 from evolve.summary import markdown as summary
-from evolve.summary import research
 from evolve.summary.llm import arms
 from evolve.summary.recommendation import conclusions
 from evolve.summary.research import Research
@@ -148,7 +148,7 @@ def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full
             ideas = Research()
             ideas.tell(outcomes)
             ending = conclusions(report, outcomes, search.population.archive.members())
-            research.write(run.path, ideas.document(ending))
+            write_research(run.path, run.config, ideas, kept(run.path), ending)
     return report
 
 

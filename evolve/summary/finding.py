@@ -12,7 +12,7 @@ from archive.proposal import Outcome
 from archive.score import CellErrors
 from simulator.common.text import listed
 from simulator.language.complete import complete
-from simulator.language.ir import Call, Choose, Const, Expr, Field, Neg, Program, rebuild, walk
+from simulator.language.ir import Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild, walk
 from simulator.language.key import key
 from simulator.language.measure import features
 from simulator.language.terms import all_terms, basis_of, draft
@@ -68,8 +68,7 @@ def _terms(program: Program) -> dict[str, set[str]]:
     """The terms of all sums, and the fields of each; max, min and conditionals count by the terms inside them."""
     found = dict[str, set[str]]()
     for function in program.functions:
-        for _, term in all_terms(draft(function).expr):
-            inside = term.value if isinstance(term, Neg) else term
+        for inside in (part for _, term in all_terms(draft(function).expr) for part in _parts(term)):
             if not isinstance(inside, Choose) and not (isinstance(inside, Call) and inside.name in ("max", "min")):
                 factors = sorted(spell(rebuild(factor, _nameless)) for factor in basis_of(inside)) or ["a constant"]
                 names = {f"{n.scope}.{n.name}" for n in walk(inside) if isinstance(n, Field)}
@@ -81,6 +80,16 @@ def _terms(program: Program) -> dict[str, set[str]]:
                 )
                 found[f"{function.name}: if {sides}"] = names
     return found
+
+
+def _parts(term: Expr) -> list[Expr]:
+    """The terms of a sum that is a term, as of a named part; without signs."""
+    match term:
+        case Neg(value):
+            return _parts(value)
+        case Op(op, left, right) if op in "+-":
+            return [*_parts(left), *_parts(right)]
+    return [term]
 
 
 def _nameless(node: Expr) -> Expr:

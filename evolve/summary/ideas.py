@@ -128,6 +128,7 @@ def _findings(number: int, outcome: Outcome, research: Research, names: Mapping[
     return [
         *head,
         f"**Conclusion.** {found.conclusion}",
+        "" if elite.consistent else f"`evolve show .:{p.id} --check --physics` says what.",
         f"The fit left the {same}." if same else "",
         f"The fit dropped: {dropped}." if dropped else "",
         errors_table([(f"idea {number}", elite), (f"A: {_name(base)}", base), *_seed(research, base)]),

@@ -46,6 +46,10 @@ class Documents:
     library: Library = NO_LIBRARY
     said: tuple[str, ...] = ()
 
+    def cited(self, work: str) -> list[str]:
+        """What a text on related work cites, a line each, with its place in the library or that it is unchecked."""
+        return [citation.line for citation in self.library.citations(work)]
+
     def quoted(self, about: str, most_tokens: int) -> str:
         """The part of a question about `about` that quotes the documents: the brief, and passages of so many tokens."""
         passages = self.library.nearest(about, most_tokens)

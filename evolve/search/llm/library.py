@@ -136,6 +136,8 @@ class Library:
 
         Known are keys of BibTeX in brackets, names of files, perhaps with page or line, and titles.
         """
+        if _words(text)[:1] == ["none"]:
+            return ()
         cited: dict[str, Citation] = {}
         for item in SEPARATOR.split(LABEL.sub("", text)):
             for citation in self._cited(item) if _words(item) not in ([], ["none"]) else ():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 
@@ -19,14 +20,15 @@ from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
 from evaluator.diagnose.describe import one_value
 from evaluator.diagnose.tables import Listing
-from evolve.run.config import AUTO
+from evolve.output.printing import Block
+from evolve.run.config import AUTO, Config
 from evolve.run.folder import RunFolder
 from evolve.run.llm_settings import weighted
 from evolve.run.program import method_names, method_text, seed_texts
 from evolve.search.llm import panel, prompt
 from evolve.search.llm.calls import Messages, call_log
 from evolve.search.llm.dispatch import Dispatch, passed
-from evolve.search.llm.documents import kept
+from evolve.search.llm.documents import Documents, kept
 from evolve.search.llm.gates import Gates
 from evolve.search.llm.question import Asker, Question, converse, draw_base, draw_others, taken_forms
 from evolve.search.llm.setup import priced, prompts_of
@@ -123,7 +125,7 @@ class LanguageModels:
         self._fruitless = 0 if new else self._fruitless + 1
         self._research.tell(outcome for outcome, *_ in outcomes)
         if not all(o.proposal.id in self._remembered for o, *_ in outcomes):  # else the document may say more already
-            self._write_research()
+            write_research(self._folder, self._config, self._research, self._documents)
 
     def end(self, population: Population) -> None:
         """Finish the last generation: learn from its calls, and take notes if they are due."""
@@ -132,15 +134,6 @@ class LanguageModels:
 
     def close(self) -> None:
         self._dispatch.close()
-
-    def _cited(self, work: str) -> list[str]:
-        """What a text on related work cites, each with its place in the library."""
-        return [citation.line for citation in self._documents.library.citations(work)]
-
-    def _write_research(self) -> None:
-        research.write(self._folder, self._research.document())
-        if self._config.llm.ideas:
-            write_ideas(self._folder, self._research, self._cited)
 
     def status(self) -> str:
         """The cost so far and the models that do not answer, for a progress line."""
@@ -256,7 +249,7 @@ class LanguageModels:
                 self._left_out[id] = self._workers.left_out(text)
         left_out = {id: self._left_out[id].result() for id in bases}
         document = self._research.recent(panel.LONGEST_DOCUMENT)
-        known = panel.Known(document, left_out, self._one_value, _known_terms(), self._cited)
+        known = panel.Known(document, left_out, self._one_value, _known_terms(), self._documents.cited)
         panel.review(questions, up, self._asker, known)
 
     def _of_model(self, place: Place, weights: Mapping[str, float], question: Question, k: int) -> Proposal | None:
@@ -280,6 +273,15 @@ class LanguageModels:
         """For how long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
         count = counted(self._fruitless, "generation")
         return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
+
+
+def write_research(
+    folder: Path, config: Config, known: Research, documents: Documents, ending: Sequence[Block] = ()
+) -> None:
+    """Write RESEARCH.md with this end, and the folders of a research loop's ideas."""
+    research.write(folder, known.document(ending))
+    if config.llm.ideas:
+        write_ideas(folder, known, documents.cited)
 
 
 @cache
