@@ -84,7 +84,9 @@ def _sources(option: str, path: str) -> list[Source]:
     if folder and option == "--problem":
         raise InputError(f"cannot read --problem {path}: it is a folder. Name a file.")
     try:
-        files = source_files(Path(path))[:MOST_FILES]
+        files = source_files(Path(path))
+        if len(files) > MOST_FILES:
+            raise InputError(f"cannot read {option} {path}: it has more than {MOST_FILES:,} files. Name fewer.")
         sources = [read_source(file, given=not folder) for file in files]
         why = "" if any(source.parts for source in sources) else "it has no text"
         if why and sources:

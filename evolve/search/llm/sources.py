@@ -25,7 +25,7 @@ from simulator.common.documents import read_bytes
 from simulator.common.errors import InputError, reason
 from simulator.common.json import JsonObject
 from simulator.common.secrets import redact, without_secrets
-from simulator.common.text import counted, plain
+from simulator.common.text import plain
 
 NOTES = (".md", ".txt")
 MOST_FILES = 1000  # of a folder
@@ -146,9 +146,10 @@ def _bib(name: str, text: str) -> Source:
     if len(entries) > MOST_ENTRIES:
         return Source(name, (), f"it has more than {MOST_ENTRIES:,} entries")
     parts = tuple(_entry(key, fields) for key, fields in entries if fields.get("title"))
-    lost = len(entries) + len(read.failed_blocks) - len(parts)
-    said = f"{lost} of {counted(lost + len(parts), 'entry')}".replace("entrys", "entries")
-    return Source(name, parts, f"{said} cannot be read, or have a key twice or no title" if lost or not parts else "")
+    every = len(entries) + len(read.failed_blocks)
+    said = f"{every - len(parts):,} of its {every:,} entries"
+    whole = parts and len(parts) == every
+    return Source(name, parts, "" if whole else f"{said} cannot be read, or have a key twice or no title")
 
 
 def _entry(key: str, fields: Mapping[str, object]) -> Part:

@@ -80,7 +80,7 @@ def test_every_passage_has_its_place(folder: Path) -> None:
     assert places["papers/kwon.pdf, page 1"].startswith("Efficient Memory Management for Large Language Model")
     assert all(len(p.text) <= library.LONGEST and "\n" not in p.text for p in read.passages)
     assert [p.tokens for p in read.passages] == [tokens_of(f"> {p.place}: {p.text}\n") for p in read.passages]
-    assert read.left_out == ("all.bib (1 of 2 entries cannot be read, or have a key twice or no title)",)
+    assert read.left_out == ("all.bib (1 of its 2 entries cannot be read, or have a key twice or no title)",)
     # nothing of a note is lost
     words = " ".join(p.text for p in read.passages if p.place.startswith("notes")).split()
     assert words == NOTES.split()
@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_said_in_the_question_and_at_the_start(folder: Path
     assert none.brief == f"\n{documents.BACKGROUND}\n\nleft out: all of notes.md, all.bib\n"
 
 
-def test_a_document_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_document_that_cannot_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.pdf").write_bytes(b"no")
     (tmp_path / "empty.md").write_text(" \n")
     faults = {"none.md": "No such file", "bad.pdf": "it is damaged", "empty.md": "no text", ".": "it is a folder"}
@@ -262,6 +262,9 @@ def test_a_document_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
             read_documents(LlmSettings(problem=str(tmp_path / name)))
         assert str(e.value).startswith("cannot read --problem ") and why in str(e.value) and "\n" not in str(e.value)
     with pytest.raises(InputError, match=r"cannot read --background .*no text"):
+        read_documents(LlmSettings(background=(str(tmp_path),)))
+    monkeypatch.setattr(documents, "MOST_FILES", 1)
+    with pytest.raises(InputError, match="more than 1 files"):
         read_documents(LlmSettings(background=(str(tmp_path),)))
 
 
