@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from console import wait_until
 from engine_answers import COUNT, START, answers, scripted
 from llm_runs import DATA, environment
 from llm_server import Server
@@ -18,6 +19,7 @@ from openevolve.config import load_config as load_openevolve_config
 from tiny_world import BRIEF, ONE, write
 
 from archive.elite import Elite
+from evolve import processes
 from evolve.cli import run_command
 from evolve.engines.openevolve import evaluate_with
 from evolve.run.checkpoint import is_checkpoint
@@ -103,16 +105,17 @@ def test_openevolve_reads_its_settings(task: Path) -> None:
 
 
 def openevolve_run(task: Path, out: Path, server: Server) -> subprocess.CompletedProcess[str]:
-    """`openevolve-run` as a user types it, in a session of its own, to its end."""
+    """`openevolve-run` as a user types it, in a session of its own and with no settings of ours, to its end."""
     files = [task / "initial_program.py", task / "evaluate.py", "--config", task / "config.yaml", "--output", out]
     command = [Path(sys.executable).with_name("openevolve-run"), *files, "--iterations", COUNT]
     command += ["--primary-model", "mine", "--api-base", server.url]
-    words = [str(word) for word in command]
+    words, ours = [str(word) for word in command], processes.settings()
+    plain = {name: value for name, value in environment().items() if name not in ours}
     process = subprocess.Popen(
-        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        words, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     printed, _ = process.communicate(timeout=300)
-    assert not in_session(process.pid)
+    wait_until(lambda: not in_session(process.pid), 30, lambda: f"left: {in_session(process.pid)}")
     return subprocess.CompletedProcess(words, process.returncode, printed)
 
 
@@ -131,6 +134,7 @@ def session_of(pid: int) -> int | None:
 
 def test_twenty_iterations_of_openevolve(task: Path, tmp_path: Path) -> None:
     settings = yaml.safe_load((task / "config.yaml").read_text())
+    settings["evaluator"]["parallel_evaluations"] = 1
     settings["evolution_trace"] = {"enabled": True, "include_code": True}
     (task / "config.yaml").write_text(yaml.safe_dump(settings))
     with Server(scripted(tmp_path / "mark")) as server:
