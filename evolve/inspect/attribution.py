@@ -146,18 +146,19 @@ answer may have cost on top"""
 def print_attribution(result: Attribution, explain: bool = False) -> None:
     """Print a row per proposer; the meanings of terms, too, if `explain`."""
     costs = [proposer.cost for proposer in result.proposers.values() if proposer.cost]
-    columns = [words("proposer"), figures("d", *COUNTS), figures(".0%", "share"), figures(".2f", "gain a fit")]
+    columns = [words("proposer"), figures("d", *COUNTS)]
     if costs:
-        columns += [integers("tokens"), figures(".4f", "USD"), figures(".2f", "gain a USD")]
+        columns += [figures(".0%", "share"), integers("tokens"), figures(".4f", "USD")]
+        columns.append(figures(".2f", "gain a fit", "gain a USD"))
     if possibly := any(cost.possibly_usd for cost in costs):
         columns.append(figures(".4f", "USD possibly"))
     rows = []
     for name, proposer in result.proposers.items():
         cells: list[object] = [name, *(getattr(proposer, count) for count in COUNTS)]
-        cells += [proposer.share, proposer.gain_pct_per_fitted]
         if costs:
             cost = proposer.cost
-            cells += [cost and cost.tokens, cost and cost.usd, proposer.gain_pct_per_usd]
+            cells += [proposer.share, cost and cost.tokens, cost and cost.usd]
+            cells += [proposer.gain_pct_per_fitted, proposer.gain_pct_per_usd]
             cells += [cost and cost.possibly_usd] if possibly else []
         rows.append(cells)
     show(Table.of(f"Who found what, {result.run.path}; champion: {result.champion}", columns, rows))

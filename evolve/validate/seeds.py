@@ -44,7 +44,6 @@ from simulator.common.records import damaged, from_json, record_class, stored, t
 from simulator.language.measure import features
 
 FILE = "repeats.json"
-FULL_RUN = load_config("default")
 GENERATIONS = 100  # of a pilot by operators
 ASKED = 180  # times in a row by a pilot with language models: an hour, if an answer takes 20 seconds
 KEPT = ("data", "search_seeds", "run", "config", "budget", "fitted", "repeats", "forms", "shared_fields")  # of a report
@@ -265,7 +264,7 @@ def _verdict(repeats: Repeats, report: RepeatsReport, reports: Sequence[RunRepor
     if report.costs:
         beyond = [beyond_operators_pct(run.outcomes(), run.config.score.rule) for run in repeats.runs]
         total, candidates = report.costs.total, sum(one.candidates for one in reports)
-        usd = FULL_RUN.budget * (total.usd + total.possibly_usd) / candidates
+        usd = load_config("default").budget * (total.usd + total.possibly_usd) / candidates
     return verdict(report.figures["mean_error"], known, beyond, usd)
 
 
@@ -294,17 +293,17 @@ def verdict(
     assert mean_error.median is not None and mean_error.high is not None and mean_error.low is not None
     name = min(baselines, key=lambda name: baselines[name])
     gain, iqr = baselines[name] - mean_error.median, mean_error.high - mean_error.low
-    side, beats = "below" if gain > 0 else "above", "more" if gain > iqr else "not more"
+    side = "below" if gain > 0 else "above"
     reason = (
         f"the median mean error of {len(mean_error.values)} repeats, {mean_error.median:.2f} %, is {abs(gain):.2f} "
-        f"{side} that of the best baseline, {name}, {beats} than their spread of {iqr:.2f} below it"
+        f"{side} that of the best baseline, {name}; the spread to exceed is {iqr:.2f}"
     )
     models = median(beyond) if beyond else None
     if models is not None:
         more = f"lowers the selection score {models:.1f} % below what operators reached" if models else "gained nothing"
         reason += f"; what models proposed {more}{'' if models else ' beyond operators'}"
     if usd is not None:
-        reason += f"; a full run of {FULL_RUN.budget} candidates costs at most {usd:.2f} USD at this rate"
+        reason += f"; a full run costs at most {usd:.2f} USD at this rate"
     return PilotVerdict("yes" if gain > iqr else "no", reason, name, baselines[name], gain, iqr, models, usd)
 
 

@@ -60,7 +60,7 @@ class Genetic:
     def tell(self, outcomes: Sequence[Offered]) -> None:
         self._mean_errors |= {outcome.key: outcome.elite.mean_error for outcome, *_ in outcomes if outcome.elite}
         # The lengths differ for the seed programs, which have no trees, and when the budget ends within a generation.
-        for tree, (outcome, _) in zip(self._asked, outcomes, strict=False):
+        for tree, (outcome, *_) in zip(self._asked, outcomes, strict=False):
             tree.fitness.values = (self._mean_error_of(outcome),)
 
     def _mean_error_of(self, outcome: Outcome) -> float:

@@ -15,6 +15,8 @@ from evolve.search.llm.question import TYPICAL
 from evolve.search.llm.setup import price_table
 from simulator.common.errors import InputError
 
+OPENAI = "https://api.openai.com"  # no server of the user's: the model of DEFAULT_MODELS is there
+
 
 def offer(config: Config, searches: int) -> str:
     """A line for `searches` offline searches together: which models could propose, by which option, and the cost.
@@ -23,7 +25,10 @@ def offer(config: Config, searches: int) -> str:
     """
     if config.search.proposer != "offline":
         return ""
-    llm = _with_server(config.llm)
+    try:
+        llm = _with_server(config.llm)
+    except InputError:  # auto says it; operators need no server
+        return ""
     found = _keyed(llm)
     asks = ", ".join(llm.ensemble() or found) or (f"the server at {llm.api_base}" if llm.api_base else "")
     if not asks:
@@ -65,7 +70,7 @@ def _with_server(llm: LlmSettings) -> LlmSettings:
     """The settings with the server that the environment names, unless they name models or a server."""
     for name in API_BASES:
         address = os.environ.get(name, "").strip()
-        if address and not llm.models and not llm.api_base:
+        if address and not address.startswith(OPENAI) and not llm.models and not llm.api_base:
             llm = replace(llm, api_base=address)
             check(llm, name)
     return llm

@@ -240,7 +240,7 @@ class Asker:
         self.log, self.config, self.texts, self.generation, self.over = dispatch.log, config, texts, 0, False
         self._dispatch, self._show, self._proposing = dispatch, show, config.llm.ensemble()
         self._samples = Counter[tuple[str, str]]()
-        # of each model: calls in a row without an answer, the generation until which it rests, USD of the last one
+        # of each model: calls in a row without an answer, the generation until which it rests, USD of a generation
         self._failures, self._rests_until = Counter[str](), Counter[str]()
         self._usd: defaultdict[str, float] = defaultdict(float)
 

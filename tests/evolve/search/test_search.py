@@ -58,7 +58,7 @@ class Script:
         return [Proposal(first + i, 0, text, "add", ()) for i, text in enumerate(texts)]
 
     def tell(self, outcomes: Sequence[Offered]) -> None:
-        self.told.append([(outcome.proposal.text, kept) for outcome, kept in outcomes])
+        self.told.append([(outcome.proposal.text, kept) for outcome, kept, _ in outcomes])
 
 
 class Judge:

@@ -36,7 +36,7 @@ def migrating(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bool
     class Watched(search.Search):
         def _take_in(self, assessing: Any) -> Any:
             outcomes = super()._take_in(assessing)
-            kept.extend(gained for _, gained in outcomes)
+            kept.extend(gained for _, gained, _ in outcomes)
             return outcomes
 
     settings = "{finalists: 1, islands: 2, batch: 4, migrate_every: 2, migrants: 1}"
