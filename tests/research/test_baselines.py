@@ -17,6 +17,7 @@ from deap import gp
 from tiny_world import BRIEF, ONE, lines, write
 
 from archive.elite import Elite
+from archive.population import Offered
 from archive.proposal import Outcome, Proposal, Rejected
 from evaluator.assess import read
 from evolve.output.progress import Line
@@ -191,7 +192,7 @@ def proposals(proposer: Proposer, config: Config, past: Sequence[Outcome]) -> li
     told = list(past)
     asked = []
     for generation in (1, 2):
-        proposer.tell([(outcome, population.tell(outcome)) for outcome in told])
+        proposer.tell([Offered(outcome, population.tell(outcome), 0.0) for outcome in told])
         population.end_generation()
         asked.append(list(proposer.ask(population, generation)))
         elite = next(o.elite for o in past if o.elite)
