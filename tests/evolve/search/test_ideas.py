@@ -27,7 +27,7 @@ CONFIG = """
 budget: 100
 score: {physics: false}
 search: {prune_above: 0, finalists: 1, start: [roofline], only_start: true}
-llm: {summariser: openai/notes}
+llm: {summariser: openai/notes, backoff_s: 0.01}
 """
 STEP = "def step_time(b, s, *, peak: flop/us = 4e8, bandwidth: byte/us = 3e6, o: us = 4000.0{}):\n    return {}\n"
 ROOF = "max(b.total_flops / peak, b.total_bytes / bandwidth) + o"
@@ -73,7 +73,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
     folder = tmp_path_factory.mktemp("ideas")
     (folder / "data.yaml").write_text(DATA)
     (folder / "loop.yaml").write_text(CONFIG)
-    questions, known = list[str](), dict[str, str]()
+    questions, known, failed, faults = list[str](), dict[str, str](), dict[str, bool](), list[bool]()
 
     def answer(request: Request) -> str:
         asked = request.messages[-1]["content"]
@@ -90,14 +90,23 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
 
     def script(request: Request) -> Reply:
         asked = json.dumps([request.model, request.messages])  # the same question has the same answer
+        if faults and not failed.get(asked):
+            failed[asked] = True
+            return Reply(lambda request: "down", code=503)
         if asked not in known:
             known[asked] = answer(request)
         return said(known[asked])
 
+    def searched(server: Server, name: str) -> Ran:
+        args = search(server, folder / "loop.yaml", "--ideas", IDEAS, "--quiet", "--out", folder / name, models=["a"])
+        return evolve(folder, *[x for x in args if x not in ("--proposer", "llm")], "--judge", "openai/judge")
+
     with Server(script) as server:
-        args = search(server, folder / "loop.yaml", "--ideas", IDEAS, "--quiet", "--out", folder / "run", models=["a"])
-        ran = evolve(folder, *[x for x in args if x not in ("--proposer", "llm")], "--judge", "openai/judge")
-        yield Loop(folder / "run", ran, questions, server.answered, server)
+        ran, paid = searched(server, "run"), server.answered
+        faults.append(True)  # from now on each question fails once
+        assert searched(server, "faulty").status == 0
+        faults.clear()
+        yield Loop(folder / "run", ran, questions, paid, server)
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -171,6 +180,13 @@ def test_the_next_creator_is_told_findings_and_issues(loop: Loop) -> None:
     assert "# One idea" in first and "None yet." in first.split("# One idea")[1]
     # the last reviewed idea is the third, the fifth answer
     assert "objection 5" in last and "Answer every issue" in last
+
+
+def test_faults_of_the_server_change_no_folder_and_are_in_the_ledger(loop: Loop) -> None:
+    run = loop.run.parent / "faulty"
+    outcomes = [row["outcome"] for row in ledger(run)]
+    assert outcomes.count("answered") == loop.paid and outcomes.count("server error") == loop.paid
+    same(run, files(loop.run), loop.run)
 
 
 def same(run: Path, expected: dict[str, bytes], old: Path) -> None:
