@@ -24,7 +24,7 @@ from evolve.cli.options import (
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.output.terminal import say, warn
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
-from evolve.run.config import Config
+from evolve.run.config import AUTO, Config
 from evolve.run.config_file import load_config
 from evolve.run.folder import COMPARISON, RunFolder, open_run, rewind
 from evolve.run.measurements import of_files
@@ -187,6 +187,10 @@ def _of_ideas(config: Config, ideas: int) -> Config:
     proposer = config.search.proposer
     if proposer != "llm":
         raise InputError(f"--ideas are proposed by language models alone. Leave out --proposer {proposer}.")
+    asked = with_models(replace(config, search=replace(config.search, proposer=AUTO)), lambda line: None)
+    if not asked.llm.models:
+        raise InputError("cannot find ideas without a language model. Set OPENAI_API_KEY or the like, or give --llm.")
+    config = replace(config, llm=asked.llm)
     patience = max(config.search.patience, ideas)
     search = replace(config.search, generations=ideas, islands=1, batch=1, patience=patience)
     judges = config.llm.judges or tuple(config.llm.ensemble())

@@ -216,3 +216,9 @@ def test_after_a_kill_nothing_is_paid_twice(loop: Loop, kept: int, tmp_path: Pat
     assert evolve(run.parent, "resume", run, "--workers", 1, "--quiet").status == 0
     assert loop.server.answered - before == later and len(ledger(run)) == len(ledger(loop.run))
     same(run, files(loop.run), loop.run)
+
+
+def test_ideas_need_a_model_and_no_other_proposer(loop: Loop, tmp_path: Path) -> None:
+    for more, why in (((), "without a language model"), (("--proposer", "auto"), "by language models alone")):
+        ran = evolve(tmp_path, "run", "--ideas", 2, *more, key=None)
+        assert ran.status == 2 and why in ran.err
