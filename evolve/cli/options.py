@@ -263,9 +263,9 @@ def _words(_context: click.Context, option: click.Parameter, value: tuple[str, .
     return tuple(dict.fromkeys(word.strip() for text in value for word in text.split(",") if word.strip()))
 
 
-def load(program: str, caps: dict[str, int]) -> Source:
-    """Load the program that the user names. A file must keep to the caps."""
-    return programs.load(program, Caps(**caps))
+def load(program: str, caps: dict[str, int] | None) -> Source:
+    """Load the program that the user names. A file must keep to the caps, if there are any."""
+    return programs.load(program, None if caps is None else Caps(**caps))
 
 
 def named_experiments(

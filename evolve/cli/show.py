@@ -124,7 +124,7 @@ def show(
     if mode is None and not tables.files and (refusal := refusal_of(program)):
         finish(refusal, as_json, print_refusal)
         return 0
-    source = load(program, caps)
+    source = load(program, None if mode == "assess" else caps)  # seeds and scored programs may exceed them
     match mode:
         case "explain":
             explanation = explain(source, experiments_for(source, experiments, ids))
@@ -141,10 +141,10 @@ def show(
             return 0 if verdict.ok else 1
         case "assess":
             assert assessed
-            programs = [source, *([load(against, caps)] if against else [])]
+            programs = [source, *([load(against, None)] if against else [])]
             with where.pool(quiet()) as pool:
                 found = assess(open_run(assessed), programs, pool)
-            finish(found, as_json, print_assessment)
+            finish(found, as_json, partial(print_assessment, verbose=verbose()))
             return 0 if len(found.scored) == len(programs) else 1
         case "ablate":
             result = _ablation(source, experiments, ids, where)

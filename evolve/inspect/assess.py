@@ -10,6 +10,7 @@ from archive.proposal import Proposal, Rejected
 from archive.score import CellErrors
 from evaluator.assess import NO_LIMITS
 from evolve.output.printing import prose, show
+from evolve.output.terminal import say
 from evolve.run.folder import RunFolder
 from evolve.run.program import Source
 from evolve.search.assessor import Admitted, Live, Pending
@@ -17,7 +18,7 @@ from evolve.search.pool.pool import Pool
 from evolve.search.workers import workers_of
 from evolve.summary.finding import difference as difference_text
 from evolve.summary.finding import paired
-from evolve.summary.ideas import cells_table, errors_table
+from evolve.summary.ideas import cells_table, errors_table, rows_table
 from simulator.common.json import JsonObject
 
 
@@ -64,8 +65,11 @@ def assess(run: RunFolder, programs: Sequence[Source], pool: Pool) -> Assessment
     return Assessment(run, [(name, pending().outcome.verdict) for name, pending in started if pending])
 
 
-def print_assessment(found: Assessment) -> None:
-    """Print the errors of the programs, and of two their difference, cell by cell."""
+def print_assessment(found: Assessment, verbose: bool = False) -> None:
+    """Print the errors of the programs, and of two their difference, cell by cell.
+
+    verbose: also the errors in sample, and the fitted programs.
+    """
     for name, verdict in found.verdicts:
         if isinstance(verdict, Rejected):
             prose(f"{name}: refused at {verdict.stage}: {verdict.why}")
@@ -76,3 +80,8 @@ def print_assessment(found: Assessment) -> None:
         prose(f"Difference of group-out: {difference_text(points, interval)} points over {cells} cells, 95 %.\n")
         (_, ours), (_, theirs) = found.scored
         show(cells_table(ours.cells, theirs.cells))
+        if verbose:
+            show(rows_table(ours, theirs))
+    for name, elite in found.scored if verbose else ():
+        prose(f"{name}, fitted:\n")
+        say(elite.text)

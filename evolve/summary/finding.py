@@ -19,7 +19,7 @@ from simulator.language.terms import all_terms, basis_of, draft
 from simulator.language.unparse import spell
 
 HOLDS, WORSE, OPEN, BEATEN, UNMEASURED = "holds", "does not hold", "not proven", "below a seed", "not measured"
-INCONSISTENT, GONE = "contradicts the datasheet", "dropped by the fit"
+INCONSISTENT, GONE = "not consistent", "dropped by the fit"
 SETTLED = (HOLDS, WORSE)  # verdicts that a later idea must not contradict
 LEVEL = 0.95  # of the interval
 MOST_PRECEDENTS = 3  # named programs that have a term
@@ -130,7 +130,7 @@ class Finding:
             WORSE: f"Not accepted: on groups left out of the fit it errs more, {over}.",
             OPEN: f"Not accepted: on groups left out of the fit the difference is not proven, {over}.",
             BEATEN: f"Not accepted: better than what it changed, {over}, but a fitted seed program is better.",
-            INCONSISTENT: "Not accepted: it contradicts a datasheet or measured kernels.",
+            INCONSISTENT: "Not accepted: it is not consistent with datasheets or measured kernels.",
             GONE: "Not accepted: the fit left nothing of its change.",
             UNMEASURED: "Not accepted: its error in sample is too large to measure the error on groups left out.",
         }[self.verdict]
@@ -212,5 +212,5 @@ def by_chance(findings: Iterable[Finding]) -> str:
     tried = sum(f.interval_95 is not None for f in findings)
     expected = tried * (1.0 - LEVEL) / 2.0
     return (
-        f"By chance {expected:.1f} of {tried} would hold: intervals are not corrected for many ideas." if tried else ""
+        f"By chance {expected:.2g} of {tried} would hold: intervals are not corrected for many ideas." if tried else ""
     )

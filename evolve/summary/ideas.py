@@ -37,12 +37,12 @@ def write_ideas(run: Path, research: Research, cited: Cited) -> None:
     folder = plain_folder(run / FOLDER, make=True)
     # how a command names a program: those of ideas by their files, and the user's own that the search started from
     names: dict[int | str, str] = {path.stem[4:]: f"{START}/{path.name}" for path in (run / START).glob("*.py")}
-    for number, versions in enumerate(_versions(research.ideas), 1):
+    for versions in _versions(research.ideas):
         last = versions[-1].proposal
-        name = "-".join(filter(None, (f"{number:02d}", _slug(title_of(last.idea)))))
+        name = "-".join(filter(None, (f"{last.id:03d}", _slug(title_of(last.idea)))))
         names |= {o.proposal.id: f"{FOLDER}/{name}/{PROGRAM}" for o in versions}
         own = plain_folder(folder / name, make=True)
-        for file, text in files_of(number, versions, research, names, cited).items():
+        for file, text in files_of(versions, research, names, cited).items():
             write_text(own / file, text)
 
 
@@ -56,22 +56,25 @@ def _slug(title: str) -> str:
 
 
 def files_of(
-    number: int, versions: Sequence[Outcome], research: Research, names: Mapping[int | str, str], cited: Cited
+    versions: Sequence[Outcome], research: Research, names: Mapping[int | str, str], cited: Cited
 ) -> dict[str, str]:
     """The files of an idea by name. names: see write_ideas."""
     last = versions[-1]
     files = {
-        HYPOTHESIS: page(_hypothesis(number, versions, research, cited)),
-        FINDINGS: page(_findings(number, last, research, names)),
+        HYPOTHESIS: page(_hypothesis(versions, research, cited)),
+        FINDINGS: page(_findings(last, research, names)),
     }
     return files | ({PROGRAM: last.proposal.text} if last.proposal.text else {})
 
 
-def _hypothesis(number: int, versions: Sequence[Outcome], research: Research, cited: Cited) -> list[Block]:
+def _hypothesis(versions: Sequence[Outcome], research: Research, cited: Cited) -> list[Block]:
     last = versions[-1]
     p, base = last.proposal, research.base(last.proposal)
-    blocks: list[Block] = [f"# Idea {number}: {title_of(p.idea) or 'no title'}"]
-    blocks.append(f"Proposal {p.id}, by {p.operator.removeprefix(MODEL)}. Quoted texts are the model's, unchecked.")
+    blocks: list[Block] = [f"# Idea {p.id}: {title_of(p.idea) or 'no title'}"]
+    blocks.append(
+        f"By {p.operator.removeprefix(MODEL)}. Quoted texts are the model's, unchecked. A, D1 and program numbers are "
+        f"those of its question: `evolve llm prompt . {p.id} --sent`, in the run's folder."
+    )
     blocks += _quoted(last, cited)
     issues = dict(enumerate(research.issues(generation(p)), 1))
     answers = prose(p.motivation).answers.items()  # what else a model answers was not asked
@@ -111,9 +114,9 @@ def _unreadable(outcome: Outcome) -> bool:
     return bool(outcome.rejection and outcome.rejection.stage in ("answer", "parse"))
 
 
-def _findings(number: int, outcome: Outcome, research: Research, names: Mapping[int | str, str]) -> list[Block]:
+def _findings(outcome: Outcome, research: Research, names: Mapping[int | str, str]) -> list[Block]:
     p, elite, found = outcome.proposal, outcome.elite, research.findings.get(outcome.proposal.id)
-    head: list[Block] = [f"# Findings on idea {number}: {title_of(p.idea) or 'no title'}"]
+    head: list[Block] = [f"# Findings on idea {p.id}: {title_of(p.idea) or 'no title'}"]
     if outcome.rejection or elite is None or found is None:
         why = outcome.rejection
         return [
@@ -131,10 +134,12 @@ def _findings(number: int, outcome: Outcome, research: Research, names: Mapping[
         "" if elite.consistent else f"`evolve show .:{p.id} --check --physics` says what.",
         f"The fit left the {same}." if same else "",
         f"The fit dropped: {dropped}." if dropped else "",
-        errors_table([(f"idea {number}", elite), (f"A: {_name(base)}", base), *_seed(research, base)]),
+        errors_table([(f"idea {p.id}", elite), (f"A: {_name(base)}", base), *_seed(research, base)]),
         cells_table(elite.cells, base.cells),
+        rows_table(elite, base),
         *_reviews(outcome),
-        "All figures are those of the journal. To compute them again, in the run's folder:",
+        f"All figures are those of the journal (reviews: `evolve show .:{p.id} -v`). To compute errors and constants "
+        "again, in the run's folder:",
         Code(repeated(p.id, base, names), "sh"),
         "The program as fitted:",
         Code(elite.text.rstrip(), "python"),
@@ -150,7 +155,7 @@ def repeated(idea: int, base: Elite, names: Mapping[int | str, str]) -> str:
     """The command that repeats the figures of an idea, and those of the program that it changed."""
     seed = base.operator.removeprefix(SEED) if base.operator.startswith(SEED) else ""
     against = names.get(seed, seed) if seed else names.get(base.id, f".:{base.id}")
-    return shlex.join(["evolve", "show", names[idea], "--assess", ".", "--against", against])
+    return shlex.join(["evolve", "show", names[idea], "--assess", ".", "--against", against, "-v"])
 
 
 def _name(elite: Elite) -> str:
@@ -164,13 +169,13 @@ def errors_table(rows: Iterable[tuple[str, Elite]]) -> Table:
     columns = [
         words("program"),
         figures(".2f", "group-out", "mean error", "E2E", "TTFT", "ITL", "worst-3 E2E"),
-        words("size"),
+        words("size", "consistent"),
     ]
     cells = (
         (
             name,
             *(e.group_out, e.mean_error, e.score.e2e, e.score.ttft, e.score.itl, e.worst3),
-            f"{e.operations}+{e.constants}",
+            *(f"{e.operations}+{e.constants}", "yes" if e.consistent else "no"),
         )
         for name, e in rows
     )
@@ -183,6 +188,19 @@ def cells_table(ours: Sequence[tuple[str, float]], theirs: Sequence[tuple[str, f
     rows = [(name, error, known[name], error - known[name]) for name, error in ours if name in known]
     columns = [words("cell"), figures(".2f", "idea", "A"), figures("+.2f", "difference")]
     return Table.of("Leave-group-out errors of cells in percent", columns, rows)
+
+
+def rows_table(ours: Elite, theirs: Elite) -> Table:
+    """The errors in sample of two programs: signed ones of replayed runs, mean absolute ones of cells of others."""
+    known = {row.experiment: row for row in theirs.score.rows}
+    rows = [
+        (row.experiment, *(x for pair in zip(row.figures, known[row.experiment].figures, strict=True) for x in pair))
+        for row in ours.score.rows
+        if row.experiment in known
+    ]
+    heads = [f"{name} {of}" for name in ("E2E", "TTFT", "ITL") for of in ("idea", "A")]
+    caption = "Runs at a rate: signed, predicted - observed. Cells of other runs: mean absolute errors."
+    return Table.of("Errors in sample in percent", [words("runs"), figures("+.1f", *heads)], rows, caption)
 
 
 def _reviews(outcome: Outcome) -> list[Block]:

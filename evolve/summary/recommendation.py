@@ -12,7 +12,6 @@ from archive.champion import Rule, within
 from archive.elite import SEED, Elite
 from archive.proposal import MODEL, POLISH, Outcome
 from evolve.output.printing import Block, Code
-from evolve.output.terminal import command
 from evolve.summary.research import generation, is_idea, mean_mark, title_of
 from evolve.summary.result import RunReport
 from evolve.summary.sentences import LEAST, rule_text
@@ -70,17 +69,16 @@ def _recommendation(
             f"The cost: its {LEAST[rule.by]} is {rule.selection_score(best):.2f}; the lowest, "
             f"{rule.selection_score(least):.2f}, is that of program {least.id}, with {_size(least)}."
         )
-    program = f"{report.run}:{best.id}"
     commands = [
-        command("show", program),
-        command("validate", report.run),
-        command("emit", program, "--host", "blis-4", "--out", "go/", "--check"),
+        f"evolve show .:{best.id}",
+        "evolve validate .",
+        f"evolve emit .:{best.id} --host blis-4 --out go/ --check",
     ]
     return [
         f"**Program {best.id}**: {_origin(best, by_id)}, with {_size(best)}. {_descent(best, by_id)}".rstrip(),
         f"Why: the champion is {rule_text(rule, best.consistent)}. Of {counted(kept, 'program')} in the archive "
         f"{len(near)} {'competes' if len(near) == 1 else 'compete'}, and none of these is smaller. {price}",
-        "These errors are in sample: program and constants were chosen with these runs in sight.",
+        "These errors are in sample: program and constants were chosen with these runs in sight. In the run's folder:",
         Code("\n".join(commands), "sh"),
     ]
 
@@ -116,7 +114,7 @@ def _descent(elite: Elite, by_id: dict[int, Outcome]) -> str:
 
 def _errors(elite: Elite) -> str:
     group_out = "not measured" if elite.group_out is None else f"{elite.group_out:.2f}"
-    consistent = "" if elite.consistent else ", contradicts the datasheet"
+    consistent = "" if elite.consistent else ", not consistent, so it does not compete"
     return f"mean error {elite.mean_error:.2f}, leave-group-out error {group_out}{consistent}"
 
 

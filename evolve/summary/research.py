@@ -27,9 +27,10 @@ TITLE = "# Ideas of language models, best first"
 HEAD = (
     "Errors are in percent. group-out: leave-group-out error, of constants fitted without each model, GPU, precision "
     "and so on in turn; forms are chosen with all runs in sight. Difference: that of this error to the program "
-    "that an idea changed, in points, paired by cell, with its 95 % interval. An idea holds if all of the interval is "
-    "below 0 and no fitted seed program is better; it does not hold if all of it is above. `evolve show RUN:IDEA` "
-    "prints a program. Titles are the models' words, all figures those of the journal."
+    "that an idea changed, in points, paired by cell, with its 95 % interval; runs stand for fewer than five cells. "
+    "An idea holds if all of the interval is below 0 and no fitted seed program is better; it does not hold if all of "
+    "it is above. The mean error weighs TTFT by 0.3. `evolve show RUN:IDEA` prints a program. Titles are the models' "
+    "words, all figures those of the journal."
 )
 MOST_ROWS = 200  # of the table: the document has at most 300 lines
 MOST_SETTLED = 20  # findings of a kind that it lists
@@ -188,13 +189,14 @@ class Research:
             lines.append(line)
         return "\n".join(lines)
 
-    def document(self, ending: Sequence[Block] = ()) -> str:
-        """RESEARCH.md, with these blocks at its end."""
+    def document(self, ending: Sequence[Block] = (), problem: str = "") -> str:
+        """RESEARCH.md about the user's `problem`, with these blocks at its end."""
         best = sorted(self.ideas, key=self._rank)
         left = [f"and {len(best) - MOST_ROWS} more, with larger errors"] if len(best) > MOST_ROWS else []
         return page(
             [
                 TITLE,
+                f'**The problem**, in the user\'s words: "{problem}"' if problem else "",
                 HEAD,
                 self._standing(),
                 self._table(best[:MOST_ROWS]),
@@ -223,7 +225,7 @@ class Research:
             words("idea", "verdict"),
             figures(".2f", "group-out"),
             words("difference (95 %)"),
-            figures(".2f", "mean error"),
+            figures(".2f", "mean error", "TTFT", "ITL"),
             words("size"),
             figures(".1f", "mark"),
         ]
@@ -233,10 +235,13 @@ class Research:
         p, elite, found = outcome.proposal, outcome.elite, self.findings.get(outcome.proposal.id)
         mark, name = mean_mark(p.reviews), f"{p.id}: {title_of(p.idea) or 'no title'}"
         if elite is None:
-            return row(name, self.verdict(outcome), None, "-", None, "-", mark)
+            return row(name, self.verdict(outcome), None, "-", None, None, None, "-", mark)
         size = f"{elite.operations}+{elite.constants}"
         return row(
-            name, self.verdict(outcome), elite.group_out, found.figures if found else "-", elite.mean_error, size, mark
+            name,
+            *(self.verdict(outcome), elite.group_out, found.figures if found else "-"),
+            *(elite.mean_error, elite.score.ttft, elite.score.itl),
+            *(size, mark),
         )
 
     def verdict(self, outcome: Outcome) -> str:

@@ -46,6 +46,12 @@ class Documents:
     library: Library = NO_LIBRARY
     said: tuple[str, ...] = ()
 
+    @property
+    def problem(self) -> str:
+        """The user's problem as it is quoted, in one line; "" without one."""
+        part = self.brief.partition(PROBLEM)[2].partition(BACKGROUND)[0]
+        return " ".join(line.removeprefix("> ") for line in part.splitlines() if line.startswith("> "))
+
     def cited(self, work: str) -> list[str]:
         """What a text on related work cites, a line each, with its place in the library or that it is unchecked."""
         return [citation.line for citation in self.library.citations(work)]

@@ -279,7 +279,7 @@ def write_research(
     folder: Path, config: Config, known: Research, documents: Documents, ending: Sequence[Block] = ()
 ) -> None:
     """Write RESEARCH.md with this end, and the folders of a research loop's ideas."""
-    research.write(folder, known.document(ending))
+    research.write(folder, known.document(ending, documents.problem))
     if config.llm.ideas:
         write_ideas(folder, known, documents.cited)
 

@@ -80,9 +80,9 @@ def test_every_idea_has_a_row_best_first_and_follows_from_the_journal() -> None:
     text = document(ALL)
     assert rows(text) == [
         # marks 6.5 and 3.5
-        ["8: idea number 8", "not measured", "4.80", "-", "2.50", "10+5", "5.0"],
-        ["12: idea number 12", "contradicts the datasheet, same form as idea 8", "-", "-", "3.50", "10+5", "8.5"],
-        ["9: idea number 9", "refused: growth", "-", "-", "-", "-", "-"],
+        ["8: idea number 8", "not measured", "4.80", "-", "2.50", "2.50", "2.50", "10+5", "5.0"],
+        ["12: idea number 12", "not consistent, same form as idea 8", "-", "-", "3.50", "3.50", "3.50", "10+5", "8.5"],
+        ["9: idea number 9", "refused: growth", "-", "-", "-", "-", "-", "-", "-"],
     ]
     assert "To beat: seed `roofline`, group-out 5.00." in text
     lines = [json.loads(json.dumps(outcome.to_json())) for outcome in ALL]
@@ -273,7 +273,7 @@ def test_the_end_recommends_the_champion_and_says_what_that_costs() -> None:
     # 4.80, 4.85 and the seed's 5.00 are within 5 %
     assert "Of 3 programs in the archive 3 compete, and none of these" in text
     assert "its group-out error is 4.85; the lowest, 4.80, is that of program 8, with 10 op" in text
-    assert "evolve emit runs/0007:13 --host blis-4 --out go/ --check\n```\n" in text
+    assert "evolve emit .:13 --host blis-4 --out go/ --check\n```\n" in text
 
 
 def test_a_polished_champion_is_traced_to_its_idea_and_a_starting_program_may_remain_champion() -> None:
