@@ -45,8 +45,8 @@ class Rule:
 
         >>> from archive.elite import example
         >>> parent = example(id=1, mean_error=4.0)
-        >>> Rule("mean_error").gain_pct(example(id=2, mean_error=3.9, parents=(1,)), {1: parent})
-        2.5
+        >>> Rule("mean_error").gain_pct(example(id=2, mean_error=3.875, parents=(1,)), {1: parent})
+        3.125
         """
         parent = elites.get(elite.parents[0]) if elite and elite.parents else None
         if elite is None or parent is None or elite.consistent < parent.consistent:

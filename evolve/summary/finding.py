@@ -10,18 +10,19 @@ from scipy.stats import t as student_t
 from archive.elite import Elite
 from archive.proposal import Outcome
 from archive.score import CellErrors
-from simulator.common.text import listed
+from simulator.common.text import listed, plain
 from simulator.language.complete import complete
 from simulator.language.ir import Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild, walk
 from simulator.language.key import key
 from simulator.language.measure import features
-from simulator.language.terms import all_terms, basis_of, draft
+from simulator.language.terms import all_terms, basis_of, draft, product
 from simulator.language.unparse import spell
 
 HOLDS, WORSE, OPEN, BEATEN, UNMEASURED = "holds", "does not hold", "not proven", "below a seed", "not measured"
 INCONSISTENT, GONE = "not consistent", "dropped by the fit"
 SETTLED = (HOLDS, WORSE)  # verdicts that a later idea must not contradict
 LEVEL = 0.95  # of the interval
+LONGEST_CHANGE = 400  # characters of a change in words
 MOST_PRECEDENTS = 3  # named programs that have a term
 C = Const("c")  # stands for any constant
 
@@ -42,7 +43,7 @@ class Change:
     def text(self) -> str:
         parts = [f"adds {', '.join(f'`{term}`' for term in self.added)}"] if self.added else []
         parts += [f"drops {', '.join(f'`{term}`' for term in self.dropped)}"] if self.dropped else []
-        return "; ".join(parts) or "puts the same terms together otherwise"
+        return plain("; ".join(parts), LONGEST_CHANGE) or "puts the same terms together otherwise"
 
 
 def change(before: Program, after: Program) -> Change:
@@ -70,9 +71,10 @@ def _terms(program: Program) -> dict[str, set[str]]:
     for function in program.functions:
         for inside in (part for _, term in all_terms(draft(function).expr) for part in _parts(term)):
             if not isinstance(inside, Choose) and not (isinstance(inside, Call) and inside.name in ("max", "min")):
-                factors = sorted(spell(rebuild(factor, _nameless)) for factor in basis_of(inside)) or ["a constant"]
+                factors = sorted((rebuild(factor, _nameless) for factor in basis_of(inside)), key=spell)
+                text = spell(product(factors)) if factors else "a constant"
                 names = {f"{n.scope}.{n.name}" for n in walk(inside) if isinstance(n, Field)}
-                found[f"{function.name}: {' * '.join(factors)}"] = names
+                found[f"{function.name}: {text}"] = names
             elif isinstance(inside, Choose):
                 names = {f"{n.scope}.{n.name}" for n in walk(inside.condition) if isinstance(n, Field)}
                 sides = " ? ".join(

@@ -75,6 +75,7 @@ PRINTERS = {
     "evolve/output/printing.py": {"Console", "print"},
     "evolve/ingest/view.py": {"Console"},
     "evolve/__main__.py": {"print"},
+    "evolve/search/llm/sources.py": {"print"},  # of a process that reads a file for another one
 }
 
 

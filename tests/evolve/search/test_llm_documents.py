@@ -367,4 +367,8 @@ def test_the_start_of_a_run_says_what_was_left_out(tmp_path: Path) -> None:
     for seed in (0, 1):
         assert documents.kept(place / "pilot" / f"seed-{seed}").library.passages[0].text == "text"
     offline = evolve(place, "run", "--config", "brief.yaml", "--experiments", "data.yaml", *args[:2])
-    assert offline.status == 2 and offline.err.count("\n") == 1 and "--background is for --proposer llm" in offline.err
+    assert (
+        offline.status == 2
+        and offline.err.count("\n") == 1
+        and "--background is for --proposer auto or llm" in offline.err
+    )
