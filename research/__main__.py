@@ -73,8 +73,8 @@ def baselines(
 ) -> int:
     """Compare our engine with other ways to search, under the same budget and the same evaluator.
 
-    The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), openevolve (its
-    database and islands), and ours without one part: no-islands, no-grid, no-probe, no-bandit. All start from the same
+    The engines are evolution (ours), random, climb (hill climbing), gp (plain genetic programming), and ours without
+    one part: no-islands, no-grid, no-probe, no-bandit. All start from the same
     programs and have the same fits, gates, data and caps. The defaults make 13,500 candidates: a quarter of an hour on
     two cores.
 
@@ -91,9 +91,7 @@ def baselines(
     """
     config = replace(with_models(llm_config(load_config(config_name), llm), warn), budget=budget)
     config = replace(config, data=of_files(config.data, experiments))
-    engines, left_out = engine_names(only, models=config.search.proposer != "offline")
-    for line in left_out:
-        warn(line)
+    engines = engine_names(only, models=config.search.proposer != "offline")
     with where.pool(quiet) as pool:
         comparison = studies.create(out or next_path(Path("runs/baselines")), config, engines, seeds)
         return _work_baselines(comparison, pool, as_json)

@@ -55,7 +55,7 @@ LIBRARIES = {
     | {"bibtexparser", "pypdf"}  # of evolve.search.llm.sources alone
     | {"dask", "distributed"}  # of evolve.search.pool.cluster and evolve.search.pool.remote
     | {"matplotlib", "pandas", "plotly", "sympy"},  # of api, draw, and formulas
-    "research": {"click", "deap", "numpy", "openevolve", "pandas", "scipy", "yaml", "optuna", "sklearn"},
+    "research": {"click", "deap", "numpy", "pandas", "scipy", "yaml", "optuna", "sklearn"},
 }
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

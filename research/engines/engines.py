@@ -9,10 +9,8 @@ from typing import Any
 from evolve.run.config import OPERATORS, Config
 from evolve.search.offline import PROBING
 from evolve.search.proposer import Operators, Proposer
-from research.engines import openevolve
 from research.engines.bench import Bench
 from research.engines.gp import Genetic
-from research.engines.openevolve import OpenEvolve
 from research.engines.plain import HillClimbing, RandomSearch
 from simulator.common.errors import InputError, nearest
 
@@ -49,7 +47,6 @@ ENGINES = {
     "random": Engine("our operators on the seed programs, no selection", RandomSearch, UNMANAGED),
     "climb": Engine("our operators on the best so far", HillClimbing, UNMANAGED),
     "gp": Engine("plain genetic programming, typed trees (deap)", Genetic, UNMANAGED),
-    "openevolve": Engine("OpenEvolve's database chooses parents, our operators change them", OpenEvolve, UNMANAGED),
     "no-islands": Engine("ours with one population", _operators, {"islands": 1}),
     "no-grid": Engine("ours with parents from the front alone", _operators, {"grid": False}),
     "no-probe": Engine("ours without the operators that look at errors", _operators, {"operators": BLIND}),
@@ -58,23 +55,17 @@ ENGINES = {
 }
 
 
-def engine_names(wanted: Sequence[str], models: bool = False) -> tuple[list[str], list[str]]:
-    """The wanted engines, in the order of ENGINES, and a line for each engine that is left out.
+def engine_names(wanted: Sequence[str], models: bool = False) -> list[str]:
+    """The wanted engines, in the order of ENGINES; none wanted stands for all.
 
-    None wanted stands for all installed engines. `models`: True if language models propose. Raises InputError for an
-    unknown or uninstalled engine.
+    `models`: True if language models propose. Raises InputError for an unknown engine.
     """
     for name in wanted:
         if name not in ENGINES:
             hint = nearest(name, list(ENGINES)) or f"there are {', '.join(ENGINES)}"
             raise InputError(f"--only {name}: no such engine: {hint}")
-    if "openevolve" in wanted and not openevolve.installed():
-        raise InputError(f"--only openevolve: {openevolve.INSTALL}")
     if NO_MODELS in wanted and not models:
         raise InputError(f"--only {NO_MODELS}: equals {OURS} without language models. Give --proposer and --llm.")
     if wanted:
-        return [name for name in ENGINES if name in wanted], []
-    names = [name for name in ENGINES if models or name != NO_MODELS]
-    if openevolve.installed():
-        return names, []
-    return [name for name in names if name != "openevolve"], [openevolve.INSTALL]
+        return [name for name in ENGINES if name in wanted]
+    return [name for name in ENGINES if models or name != NO_MODELS]

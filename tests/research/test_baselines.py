@@ -35,9 +35,9 @@ from evolve.search.workers import Prepared, data_of, workers_inside
 from evolve.validate.statistics import spread
 from research.baselines import Searching, Task, _work, reopen
 from research.comparison import CURVE, DONE, verdict
-from research.engines import bench, openevolve
+from research.engines import bench
 from research.engines.bench import Bench, GlobalRandom
-from research.engines.engines import ENGINES, NO_MODELS, engine_names
+from research.engines.engines import ENGINES, engine_names
 from research.engines.gp import text_of
 from research.engines.primitives import language
 from research.engines.trees import expression, tree_of
@@ -48,8 +48,8 @@ from simulator.language.measure import Caps
 from simulator.language.parse import parse
 
 BUDGET = 12
-INSTALLED = engine_names(())[0]
-COMPARED = [name for name in INSTALLED if not name.startswith("no-")]  # without parts of ours, which run as ours does
+NAMES = engine_names(())
+COMPARED = [name for name in NAMES if not name.startswith("no-")]  # without parts of ours, which run as ours does
 SEEDS = len(seed_texts())
 
 
@@ -159,7 +159,7 @@ def test_a_comparison_can_be_on_ones_own_experiments(one: Path, tmp_path: Path) 
 @pytest.mark.slow
 def test_workers_change_nothing(tmp_path: Path) -> None:
     """Each in a process of its own, with another hash seed: sets of names and of types must not show in the result."""
-    engines = [name for name in ("gp", "openevolve") if name in INSTALLED]
+    engines = ["gp"]
     one = write(tmp_path, ONE, **BRIEF)
     for workers in (1, 2):
         more = ("--budget", 24, "--seeds", 1, "--only", ",".join(engines), "--workers", workers)
@@ -202,7 +202,7 @@ def proposals(proposer: Proposer, config: Config, past: Sequence[Outcome]) -> li
     return asked
 
 
-@pytest.mark.parametrize("engine", INSTALLED)
+@pytest.mark.parametrize("engine", NAMES)
 def test_every_engine_is_a_proposer_that_proposes_the_same_again_under_the_same_seed(
     made: Path, config: Config, prepared: Prepared, engine: str
 ) -> None:
@@ -305,9 +305,7 @@ def test_a_comparison_older_than_a_setting_goes_on_with_its_default(made: Path, 
     assert reopen(tmp_path) == replace(reopen(made), path=tmp_path)
 
 
-def test_bad_input_is_one_line(
-    one: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line(one: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").write_text("")
     for args, fault in (
         (("--only", "genetic"), "--only genetic: no such engine"),
@@ -319,8 +317,3 @@ def test_bad_input_is_one_line(
         assert research_command(["baselines", *map(str, args)]) == 2
         err = capsys.readouterr().err
         assert fault in err and err.count("\n") == 1
-    monkeypatch.setattr(openevolve, "installed", lambda: False)
-    assert research_command(["baselines", "--only", "openevolve"]) == 2
-    assert "evolve-latency[openevolve]" in capsys.readouterr().err
-    names = [name for name in ENGINES if name not in ("openevolve", NO_MODELS)]
-    assert engine_names(()) == (names, [openevolve.INSTALL])
