@@ -15,6 +15,7 @@ from simulator.serving.experiment import Experiment
 from simulator.serving.facts import Facts
 
 MOST_RUNS = 8.0  # of a cell; those of the shipped runs at a rate have 1 to 5
+FEWEST = 6  # cells of which some can be hidden
 # The weights of mean E2E, TTFT and ITL in a fit and in the mean error. TTFT is the hardest to predict, and the least
 # part of what a request takes.
 WEIGHTS = np.array([1.0, 0.3, 1.0])
@@ -29,6 +30,12 @@ def precision_of(e: Experiment) -> str:
 def cell_of(e: Experiment) -> str:
     """The cell of a run, in words: `Llama-2-7b-hf bf16 H100`."""
     return f"{e.model.rsplit('/', 1)[-1]} {precision_of(e)} {e.hardware.split('-')[0]}"
+
+
+def hidden_cells(experiments: Sequence[Experiment], rng: np.random.Generator) -> frozenset[str]:
+    """A third of the cells, by lot; none where they are few."""
+    cells = sorted(set(map(cell_of, experiments)))
+    return frozenset(rng.permutation(cells)[: len(cells) // 3].tolist() if len(cells) >= FEWEST else ())
 
 
 def run_weights(experiments: Sequence[Experiment]) -> np.ndarray:

@@ -17,6 +17,7 @@ from archive.proposal import ENDING, MODEL, Outcome, is_outcome
 from archive.score import Errors, Score
 from evaluator import baselines
 from evaluator.assess import foreknown
+from evaluator.cells import cell_of
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.output.files import write_json
@@ -39,7 +40,7 @@ from evolve.search.llm.dispatch import passed
 from evolve.search.llm.documents import kept
 from evolve.search.llm.ledger import beyond_budget
 from evolve.search.llm.panel import statistics
-from evolve.search.llm.proposer import LanguageModels, write_research
+from evolve.search.llm.proposer import LanguageModels, hidden_of, write_research
 from evolve.search.llm.setup import check, keep_prompts
 from evolve.search.pool.pool import Pool
 from evolve.search.proposer import Operators, Proposer, RecordedProposals, to_the_end
@@ -145,7 +146,7 @@ def work(run: RunFolder, pool: Pool, progress: ProgressTimes | None = None, full
         summary.write(run, report)
         if calls:
             outcomes = run.outcomes()
-            ideas = Research()
+            ideas = Research(hidden_of(run.config, fitted))
             ideas.tell(outcomes)
             ending = conclusions(report, outcomes, search.population.archive.members())
             write_research(run.path, run.config, ideas, kept(run.path), ending)
@@ -176,7 +177,9 @@ def _search(
             proposer = RecordedProposals(source.outcomes(), config.search.batch * config.search.islands)
             config = to_the_end(config)
         elif config.search.proposer != "offline":
-            models = LanguageModels(run, journal, operators, workers, fitted, remembered, progress.asking)
+            shown = [e for e in fitted if cell_of(e) not in hidden_of(config, fitted)]
+            seen = workers_of(pool, shown, config) if len(shown) < len(fitted) else workers
+            models = LanguageModels(run, journal, operators, workers, seen, fitted, remembered, progress.asking)
             proposer = models
             if models.lost:
                 progress.stage(f"possibly paid, since a process died before an answer came: {', '.join(models.lost)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from scipy.stats import t as student_t
@@ -19,7 +19,7 @@ from simulator.language.terms import all_terms, basis_of, draft, product
 from simulator.language.unparse import spell
 
 HOLDS, WORSE, OPEN, BEATEN, UNMEASURED = "holds", "does not hold", "not proven", "below a seed", "not measured"
-INCONSISTENT, GONE = "not consistent", "dropped by the fit"
+INCONSISTENT, GONE, SEEN = "not consistent", "dropped by the fit", "not on hidden cells"
 SETTLED = (HOLDS, WORSE)  # verdicts that a later idea must not contradict
 LEVEL = 0.95  # of the interval
 LONGEST_CHANGE = 400  # characters of a change in words
@@ -106,8 +106,8 @@ class Finding:
     """What runs left out of the fit say about an idea, compared with the program that it changed.
 
     difference_pct: of the leave-group-out errors, in points, paired by cell; interval_95 of it, by Student's t over so
-    many `cells`. None if one of both was not measured. change: of the program as fitted. verdict: HOLDS,
-    WORSE, OPEN, BEATEN, UNMEASURED, INCONSISTENT or GONE.
+    many `cells`. None if one of both was not measured. change: of the program as fitted. hidden_pct:
+    the difference on the cells that no question showed, None without such. verdict: one of those above.
     """
 
     idea: int
@@ -117,6 +117,7 @@ class Finding:
     interval_95: tuple[float, float] | None
     cells: int
     verdict: str
+    hidden_pct: float | None = None
 
     @property
     def figures(self) -> str:
@@ -124,15 +125,25 @@ class Finding:
         return difference(self.difference_pct, self.interval_95)
 
     @property
+    def hidden(self) -> str:
+        """The difference on hidden cells, in points."""
+        return "-" if self.hidden_pct is None else f"{self.hidden_pct:+.2f}"
+
+    @property
+    def _also(self) -> str:
+        return "" if self.hidden_pct is None else f", and on the cells that no question showed ({self.hidden})"
+
+    @property
     def conclusion(self) -> str:
         """The verdict in one sentence."""
         over = f"{self.figures} points over {self.cells} cells, 95 %"
         return {
-            HOLDS: f"Accepted: it holds on groups left out of the fit, {over}.",
+            HOLDS: f"Accepted: it holds on groups left out of the fit, {over}{self._also}.",
             WORSE: f"Not accepted: on groups left out of the fit it errs more, {over}.",
             OPEN: f"Not accepted: on groups left out of the fit the difference is not proven, {over}.",
             BEATEN: f"Not accepted: better than what it changed, {over}, but a fitted seed program is better.",
             INCONSISTENT: "Not accepted: it is not consistent with datasheets or measured kernels.",
+            SEEN: f"Not accepted: better, {over}, but not on the cells that no question showed ({self.hidden}).",
             GONE: "Not accepted: the fit left nothing of its change.",
             UNMEASURED: "Not accepted: its error in sample is too large to measure the error on groups left out.",
         }[self.verdict]
@@ -152,22 +163,29 @@ def difference(points: float | None, interval: tuple[float, float] | None) -> st
     return "-" if points is None or interval is None else f"{points:+.2f} ({interval[0]:+.2f} to {interval[1]:+.2f})"
 
 
-def finding(outcome: Outcome, base: Elite, title: str, seed: Elite | None) -> Finding:
-    """The finding about a scored idea that changed program `base`; `seed`: the best fitted seed program."""
+def finding(
+    outcome: Outcome, base: Elite, title: str, seed: Elite | None, hidden: Collection[str] = frozenset()
+) -> Finding:
+    """The finding about a scored idea that changed program `base`; `seed`: the best fitted seed program; `hidden`: the
+    cells that no question showed."""
     elite = outcome.elite
     assert elite
     points, interval, cells = paired(CellErrors(elite.cells), CellErrors(base.cells))
+    unseen = CellErrors(tuple(cell for cell in elite.cells if cell[0] in hidden))
+    hidden_pct = unseen.above(CellErrors(base.cells))[0] if unseen.cells and base.cells else None
     if not elite.consistent:
         verdict = INCONSISTENT
     elif key(elite.program) == key(base.program):
         verdict = GONE
     elif interval is None:
         verdict = UNMEASURED
+    elif interval[1] < 0.0 and seed and elite.charged_group_out > seed.charged_group_out:
+        verdict = BEATEN
     elif interval[1] < 0.0:
-        verdict = BEATEN if seed and elite.charged_group_out > seed.charged_group_out else HOLDS
+        verdict = HOLDS if hidden_pct is None or hidden_pct < 0.0 else SEEN
     else:
         verdict = WORSE if interval[0] > 0.0 else OPEN
-    return Finding(elite.id, title, change(base.program, elite.program), points, interval, cells, verdict)
+    return Finding(elite.id, title, change(base.program, elite.program), points, interval, cells, verdict, hidden_pct)
 
 
 def paired(ours: CellErrors, theirs: CellErrors) -> tuple[float | None, tuple[float, float] | None, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -135,7 +135,7 @@ def _findings(outcome: Outcome, research: Research, names: Mapping[int | str, st
         f"The fit left the {same}." if same else "",
         f"The fit dropped: {dropped}." if dropped else "",
         errors_table([(f"idea {p.id}", elite), (f"A: {_name(base)}", base), *_seed(research, base)]),
-        cells_table(elite.cells, base.cells),
+        cells_table(elite.cells, base.cells, research.hidden),
         rows_table(elite, base),
         *_reviews(outcome),
         f"All figures are those of the journal (reviews: `evolve show .:{p.id} -v`). To compute errors and constants "
@@ -182,10 +182,16 @@ def errors_table(rows: Iterable[tuple[str, Elite]]) -> Table:
     return Table.of("Errors in percent; size: operations + constants", columns, cells)
 
 
-def cells_table(ours: Sequence[tuple[str, float]], theirs: Sequence[tuple[str, float]]) -> Table:
-    """The leave-group-out errors of two programs, cell by cell."""
+def cells_table(
+    ours: Sequence[tuple[str, float]], theirs: Sequence[tuple[str, float]], hidden: Collection[str] = frozenset()
+) -> Table:
+    """The leave-group-out errors of two programs, cell by cell; those that no question showed are marked."""
     known = dict(theirs)
-    rows = [(name, error, known[name], error - known[name]) for name, error in ours if name in known]
+    rows = [
+        (f"{name} (hidden)" if name in hidden else name, error, known[name], error - known[name])
+        for name, error in ours
+        if name in known
+    ]
     columns = [words("cell"), figures(".2f", "idea", "A"), figures("+.2f", "difference")]
     return Table.of("Leave-group-out errors of cells in percent", columns, rows)
 

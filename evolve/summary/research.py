@@ -8,7 +8,7 @@ research loop, in a folder of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,7 +126,8 @@ def mean_mark(reviews: Sequence[Review]) -> float | None:
 class Research:
     """The ideas of a run so far, what was found out about them, and the document about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Collection[str] = frozenset()) -> None:
+        self.hidden = hidden  # the cells that no question showed
         self.ideas: list[Outcome] = []
         self.findings: dict[int, Finding] = {}  # of scored ideas, by idea
         self.seed: Elite | None = None  # the fitted seed program with the lowest leave-group-out error
@@ -150,7 +151,9 @@ class Research:
                     if first != elite.id:
                         self._same[elite.id] = first
                     if base:
-                        self.findings[elite.id] = finding(outcome, base, title_of(outcome.proposal.idea), self.seed)
+                        self.findings[elite.id] = finding(
+                            outcome, base, title_of(outcome.proposal.idea), self.seed, self.hidden
+                        )
 
     def issues(self, number: int) -> list[Issue]:
         """The judges' objections to the ideas of the latest reviewed generation before generation `number`."""
@@ -198,6 +201,7 @@ class Research:
                 TITLE,
                 f'**The problem**, in the user\'s words: "{problem}"' if problem else "",
                 HEAD,
+                self._hidden(),
                 self._standing(),
                 self._table(best[:MOST_ROWS]),
                 *left,
@@ -206,6 +210,12 @@ class Research:
                 *ending,
             ]
         )
+
+    def _hidden(self) -> str:
+        if not self.hidden:
+            return ""
+        cells = ", ".join(sorted(self.hidden))
+        return f"Hidden from all questions: {cells}. An idea holds only if its error falls on these cells, too."
 
     def _standing(self) -> str:
         """What is to be beaten, what was found, and what chance would find."""
@@ -224,7 +234,7 @@ class Research:
         columns = [
             words("idea", "verdict"),
             figures(".2f", "group-out"),
-            words("difference (95 %)"),
+            words("difference (95 %)", "hidden"),
             figures(".2f", "mean error", "TTFT", "ITL"),
             words("size"),
             figures(".1f", "mark"),
@@ -235,11 +245,11 @@ class Research:
         p, elite, found = outcome.proposal, outcome.elite, self.findings.get(outcome.proposal.id)
         mark, name = mean_mark(p.reviews), f"{p.id}: {title_of(p.idea) or 'no title'}"
         if elite is None:
-            return row(name, self.verdict(outcome), None, "-", None, None, None, "-", mark)
+            return row(name, self.verdict(outcome), None, "-", "-", None, None, None, "-", mark)
         size = f"{elite.operations}+{elite.constants}"
         return row(
             name,
-            *(self.verdict(outcome), elite.group_out, found.figures if found else "-"),
+            *(self.verdict(outcome), elite.group_out, found.figures if found else "-", found.hidden if found else "-"),
             *(elite.mean_error, elite.score.ttft, elite.score.itl),
             *(size, mark),
         )

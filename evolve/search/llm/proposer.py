@@ -18,6 +18,7 @@ from archive.journal import Journal
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
+from evaluator.cells import hidden_cells
 from evaluator.diagnose.describe import one_value
 from evaluator.diagnose.tables import Listing
 from evolve.output.printing import Block
@@ -55,7 +56,8 @@ class LanguageModels:
 
     stopped: the limit that allows no more calls; exhausted: that the models bring nothing new. Either ends the search,
     and both are "" until then. lost: the requests that were under way when an earlier process died. remembered: the
-    numbers of proposals whose outcomes are in the journal. show: displays the progress of a generation's questions.
+    numbers of proposals whose outcomes are in the journal. seen: workers with the runs that questions may be about,
+    see `hidden_of`. show: displays the progress of a generation's questions.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class LanguageModels:
         journal: Journal,
         operators: Operators,
         workers: Workers,
+        seen: Workers,
         fitted: Sequence[Experiment],
         remembered: Collection[int],
         show: Callable[[str], None],
@@ -79,7 +82,7 @@ class LanguageModels:
         self._chances = config.llm.ensemble()
         self._judges = [weighted(name, "llm.judges")[0] for name in config.llm.judges]
         self._summariser = weighted(config.llm.summariser or config.llm.models[0], "llm.summariser")[0]
-        self._research = Research()
+        self._seen, self._research = seen, Research(hidden_of(config, fitted))
         self._gates = Gates(self._research, self._asker, self._judges) if config.llm.ideas else None
         self._diagnoses: dict[tuple[int, ...], Promise[tuple[Listing, ...]]] = {}
         self._left_out: dict[int, Promise[tuple[Errors, ...]]] = {}
@@ -227,7 +230,7 @@ class LanguageModels:
             near = prompt.near(self._population, question.base)
             key = (question.base.id, *near)
             if key not in self._diagnoses:
-                self._diagnoses[key] = self._workers.diagnose(question.base.text, near)
+                self._diagnoses[key] = self._seen.diagnose(question.base.text, near)
         for question in questions:
             question.messages = self._messages(question, questions)
         self.stopped = converse(
@@ -243,7 +246,8 @@ class LanguageModels:
 
     def _review(self, questions: Sequence[Question]) -> None:
         up = [judge for judge in self._judges if self._asker.up(judge)]
-        bases = {q.base.id: q.base.text for q in questions if up and q.scored}
+        # a trial has the errors of hidden cells, too
+        bases = {q.base.id: q.base.text for q in questions if up and q.scored and not self._research.hidden}
         for id, text in bases.items():
             if id not in self._left_out:
                 self._left_out[id] = self._workers.left_out(text)
@@ -273,6 +277,11 @@ class LanguageModels:
         """For how long nothing new has come, for a progress line; "" if the last generation had a new candidate."""
         count = counted(self._fruitless, "generation")
         return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
+
+
+def hidden_of(config: Config, fitted: Sequence[Experiment]) -> frozenset[str]:
+    """The cells that no question of a research loop shows: whether an idea holds is seen on these, too."""
+    return hidden_cells(fitted, stream(config.seed, 0, 2)) if config.llm.ideas else frozenset()
 
 
 def write_research(

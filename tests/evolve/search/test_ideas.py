@@ -21,6 +21,7 @@ from evolve.summary.research import FILE
 from simulator.language.complete import complete
 from simulator.language.measure import features
 from simulator.language.parse import parse
+from simulator.serving.bundled import load_experiments
 
 IDEAS = 4
 CONFIG = """
@@ -218,3 +219,40 @@ def test_ideas_need_a_model_and_no_other_proposer(loop: Loop, tmp_path: Path) ->
     for more, why in (((), "without a language model"), (("--proposer", "auto"), "by language models alone")):
         ran = evolve(tmp_path, "run", "--ideas", 2, *more, key=None)
         assert ran.status == 2 and why in ran.err
+
+
+MODELS = ("llama-2-7b", "codellama-34b", "llama-3.1-8b", "mistral-nemo-12b", "qwen2.5-7b", "mixtral-8x7b")
+
+
+def test_no_question_shows_a_hidden_cell(tmp_path: Path) -> None:
+    """Two of six, by lot: no question to the creator or the judge names their models."""
+    runs = [
+        f"- {{id: r{i}, model: {model}, hardware: H100, engine: {{tensor_parallel: 2}}, workload: {{name: chat, stages: "
+        f"[{{rate: 4.0, duration_s: 20}}], prompt_len: 300, output_len: 50}}, observed: {{summary: {{e2e_ms: "
+        f"{{mean: {400 + 40 * i}.0}}, ttft_ms: {{mean: {20 + i}.0}}}}}}}}"
+        for i, model in enumerate(MODELS)
+    ]
+    (tmp_path / "data.yaml").write_text("\n".join(["version: 1", "experiments:", *runs]))
+    (tmp_path / "loop.yaml").write_text(CONFIG)
+    asked = list[str]()
+
+    def script(request: Request) -> Reply:
+        text = json.dumps(request.messages)
+        asked.append(text)
+        if request.model != "a":
+            marks = dict.fromkeys(RUBRIC, 6)
+            return said(json.dumps([{"candidate": 1, **marks, "remark": "fine"}] if "candidate" in text else {}))
+        return said(proposed(request.messages[1]["content"], "layer", honest=True))
+
+    with Server(script) as server:
+        args = search(server, tmp_path / "loop.yaml", "--ideas", 1, "--quiet", "--out", tmp_path / "run", models=["a"])
+        ran = evolve(tmp_path, *[x for x in args if x not in ("--proposer", "llm")], "--judge", "openai/judge")
+    assert ran.status == 0, ran.err
+    found = re.search(r"Hidden from all questions: (.*?)\. An idea", (tmp_path / "run" / FILE).read_text())
+    assert found
+    hidden = [name.split()[0] for name in found[1].split(", ")]
+    shown = {e.model.rsplit("/", 1)[-1] for e in load_experiments(tmp_path / "data.yaml")} - set(hidden)
+    assert len(hidden) == 2 and len(shown) == 4 and len(asked) >= 3
+    assert all(name in asked[0] for name in shown)
+    assert not any(name in text for name in hidden for text in asked)
+    assert "(hidden)" in next((tmp_path / "run" / "ideas").glob("*/FINDINGS.md")).read_text()

@@ -16,7 +16,7 @@ from archive.elite import SEED, Elite
 from archive.proposal import GATE, MODEL, POLISH, Outcome, Proposal, Rejected, Review
 from archive.score import CellErrors
 from evolve.output.printing import page
-from evolve.summary.finding import GONE, HOLDS, OPEN, WORSE, change, contradicted, paired, precedents, terms_of
+from evolve.summary.finding import GONE, HOLDS, OPEN, SEEN, WORSE, change, contradicted, paired, precedents, terms_of
 from evolve.summary.recommendation import conclusions
 from evolve.summary.research import (
     LONGEST_ANSWER,
@@ -80,9 +80,20 @@ def test_every_idea_has_a_row_best_first_and_follows_from_the_journal() -> None:
     text = document(ALL)
     assert rows(text) == [
         # marks 6.5 and 3.5
-        ["8: idea number 8", "not measured", "4.80", "-", "2.50", "2.50", "2.50", "10+5", "5.0"],
-        ["12: idea number 12", "not consistent, same form as idea 8", "-", "-", "3.50", "3.50", "3.50", "10+5", "8.5"],
-        ["9: idea number 9", "refused: growth", "-", "-", "-", "-", "-", "-", "-"],
+        ["8: idea number 8", "not measured", "4.80", "-", "-", "2.50", "2.50", "2.50", "10+5", "5.0"],
+        [
+            "12: idea number 12",
+            "not consistent, same form as idea 8",
+            "-",
+            "-",
+            "-",
+            "3.50",
+            "3.50",
+            "3.50",
+            "10+5",
+            "8.5",
+        ],
+        ["9: idea number 9", "refused: growth", "-", "-", "-", "-", "-", "-", "-", "-"],
     ]
     assert "To beat: seed `roofline`, group-out 5.00." in text
     lines = [json.loads(json.dumps(outcome.to_json())) for outcome in ALL]
@@ -128,6 +139,28 @@ def test_an_idea_holds_if_its_interval_on_groups_left_out_is_below_zero(
     assert found.change.added == ("step_time: b.tokens",) and found.change.dropped == ()
     assert ("## What holds" in research.document()) == (verdict == HOLDS)
     assert [f.idea for f in research.settled()] == ([] if verdict == OPEN else [8])
+
+
+def test_an_idea_holds_only_if_it_does_on_hidden_cells_too() -> None:
+    better = of_cells(8, 4.0, 4.9, 6.1)
+    outcome = idea(8, "1/propose/8", better)
+    outcome = replace(outcome, verdict=replace(better, operator=MODEL_A, parents=(0,)))
+    for base, verdict, difference in (
+        (BASE, HOLDS, -0.9),
+        (replace(BASE, cells=(*BASE.cells[:2], ("cell 2", 6.0))), OPEN, 0.1),
+    ):
+        research = Research({"cell 2"})
+        research.tell([replace(SEEDED, verdict=base), outcome])
+        found = research.findings[8]
+        assert (found.verdict, found.hidden_pct) == (verdict, pytest.approx(difference))
+    # -1, -1.1, -0.9, -1 and +0.01: all of the interval is below 0, but the last cell is hidden and worse
+    cells = [4.0, 4.9, 6.1, *[4.0] * 9, 5.01]
+    base = replace(of_cells(0, 5.0, 6.0, 7.0, *[5.0] * 10, text=BEFORE), operator=SEED + "roofline", parents=())
+    better = replace(of_cells(8, *cells), operator=MODEL_A, parents=(0,))
+    research = Research({"cell 12"})
+    research.tell([replace(SEEDED, verdict=base), replace(outcome, verdict=better)])
+    assert research.findings[8].verdict == SEEN
+    assert "Hidden from all questions: cell 12." in research.document()
 
 
 def test_paired_differences_by_hand() -> None:
