@@ -177,7 +177,8 @@ def _search(
             proposer = RecordedProposals(source.outcomes(), config.search.batch * config.search.islands)
             config = to_the_end(config)
         elif config.search.proposer != "offline":
-            shown = [e for e in fitted if cell_of(e) not in hidden_of(config, fitted)]
+            hidden = hidden_of(config, fitted) or ()
+            shown = [e for e in fitted if cell_of(e) not in hidden]
             seen = workers_of(pool, shown, config) if len(shown) < len(fitted) else workers
             models = LanguageModels(run, journal, operators, workers, seen, fitted, remembered, progress.asking)
             proposer = models

@@ -16,7 +16,7 @@ from archive.champion import finalists, selection_score
 from archive.elite import SEED, Elite
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, POLISH, TRIM, Form, Proposal
-from evaluator.assess import AssessLimits
+from evaluator.assess import NO_LIMITS, AssessLimits
 from evolve.run.config import Config, SearchSettings
 from evolve.search.assessor import Admitted, Assessor, Pending
 from evolve.search.offline import simpler
@@ -118,7 +118,10 @@ class Search:
         admission = Admitted(
             self.population.archive.keys,  # not a copy: what is taken is there after the generation anyway
             self.config.budget - self.population.fitted,
-            limits_of(self.population.archive, self.config.search),
+            # what a research loop finds out about an idea is told, however bad it is
+            (lambda form: NO_LIMITS)
+            if self.config.llm.ideas
+            else limits_of(self.population.archive, self.config.search),
         )
         assessing: list[Pending] = []
         for proposal in proposals:

@@ -18,6 +18,7 @@ from evolve.output.columns import figures, words
 from evolve.output.printing import Block, Code, page
 from evolve.output.table import Table
 from evolve.run.folder import START
+from evolve.run.program import seed_texts
 from evolve.summary.finding import change
 from evolve.summary.research import Research, generation, prose, title_of, whole_idea
 from simulator.common.files import plain_folder, write_text
@@ -36,7 +37,12 @@ def write_ideas(run: Path, research: Research, cited: Cited) -> None:
     """Write the folders of all ideas of a run."""
     folder = plain_folder(run / FOLDER, make=True)
     # how a command names a program: those of ideas by their files, and the user's own that the search started from
-    names: dict[int | str, str] = {path.stem[4:]: f"{START}/{path.name}" for path in (run / START).glob("*.py")}
+    shipped = dict(seed_texts())
+    names: dict[int | str, str] = {
+        path.stem[4:]: f"{START}/{path.name}"
+        for path in (run / START).glob("*.py")
+        if path.read_text() != shipped.get(path.stem[4:])  # a replay keeps the shipped ones, too
+    }
     for versions in _versions(research.ideas):
         last = versions[-1].proposal
         name = "-".join(filter(None, (f"{last.id:03d}", _slug(title_of(last.idea)))))

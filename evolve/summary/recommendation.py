@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from archive.champion import Rule, within
 from archive.elite import SEED, Elite
-from archive.proposal import MODEL, POLISH, Outcome
+from archive.proposal import MODEL, POLISH, Outcome, ancestors
 from evolve.output.printing import Block, Code
 from evolve.summary.research import generation, is_idea, mean_mark, title_of
 from evolve.summary.result import RunReport
@@ -76,6 +76,7 @@ def _recommendation(
     ]
     return [
         f"**Program {best.id}**: {_origin(best, by_id)}, with {_size(best)}. {_descent(best, by_id)}".rstrip(),
+        "" if _from_models(best, by_id) else "No idea of a model stands in it.",
         f"Why: the champion is {rule_text(rule, best.consistent)}. Of {counted(kept, 'program')} in the archive "
         f"{len(near)} {'competes' if len(near) == 1 else 'compete'}, and none of these is smaller. {price}",
         "These errors are in sample: program and constants were chosen with these runs in sight. In the run's folder:",
@@ -110,6 +111,12 @@ def _descent(elite: Elite, by_id: dict[int, Outcome]) -> str:
         elite = before
         line.append(str(elite.id))
     return f"It goes back to program {', '.join(line)} ({_origin(elite, by_id)})." if line else ""
+
+
+def _from_models(elite: Elite, by_id: dict[int, Outcome]) -> bool:
+    """True if a language model proposed the program, or one that it goes back to."""
+    before = ancestors([elite.id], {id: outcome.proposal.parents for id, outcome in by_id.items()})
+    return any(by_id[id].proposal.operator.startswith(MODEL) for id in {elite.id, *before})
 
 
 def _errors(elite: Elite) -> str:

@@ -126,8 +126,9 @@ def mean_mark(reviews: Sequence[Review]) -> float | None:
 class Research:
     """The ideas of a run so far, what was found out about them, and the document about them."""
 
-    def __init__(self, hidden: Collection[str] = frozenset()) -> None:
-        self.hidden = hidden  # the cells that no question showed
+    def __init__(self, hidden: Collection[str] | None = None) -> None:
+        self.loop = hidden is not None  # a research loop
+        self.hidden = hidden or frozenset()  # the cells that no question showed
         self.ideas: list[Outcome] = []
         self.findings: dict[int, Finding] = {}  # of scored ideas, by idea
         self.seed: Elite | None = None  # the fitted seed program with the lowest leave-group-out error
@@ -213,7 +214,7 @@ class Research:
 
     def _hidden(self) -> str:
         if not self.hidden:
-            return ""
+            return "No cell was hidden from the questions, because there are few." if self.loop else ""
         cells = ", ".join(sorted(self.hidden))
         return f"Hidden from all questions: {cells}. An idea holds only if its error falls on these cells, too."
 

@@ -12,6 +12,7 @@ from string import ascii_lowercase, ascii_uppercase
 from urllib.parse import quote
 
 NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|JWT", re.IGNORECASE)  # of variables with secrets
+FOLDERS = re.compile(r"_DIR$", re.IGNORECASE)  # of those, variables with paths: litellm sets one to a path of words
 PIECE = 8  # characters of a secret that hide; hiding fewer would hide ordinary words
 HEX, BASE64 = 2 * PIECE, 4 * PIECE // 3  # characters that so many surely fill if they are encoded
 PARTS = (re.compile(r"\S+"), re.compile(r"[0-9A-Za-z]+"))  # of a text, all that is between them left out
@@ -29,7 +30,8 @@ def redact(text: str) -> str:
     Any PIECE characters of a secret are found: forwards and backwards, percent-encoded, in hex and base64, in either
     case, with spaces or signs between them.
     """
-    values = {value.strip() for name, value in os.environ.items() if NAMES.search(name)}
+    named = ((name, value) for name, value in os.environ.items() if NAMES.search(name))
+    values = {value.strip() for name, value in named if not FOLDERS.search(name)}
     # the longest first, since one may be part of another
     secrets = sorted((value for value in values if len(value) >= PIECE), key=len, reverse=True)
     for secret in secrets:

@@ -114,3 +114,9 @@ def test_redaction_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
             redact(text)
             taken.append(time.process_time() - since)
     assert sum(taken[3:]) < 8 * 4 * sum(taken[:3]) + 0.2
+
+
+def test_a_folder_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """litellm sets this one: its last words are those of many notes on serving."""
+    monkeypatch.setenv("CUSTOM_TIKTOKEN_CACHE_DIR", "/lib/litellm_core_utils/tokenizers")
+    assert redact("running requests.\nTokenization costs") == "running requests.\nTokenization costs"

@@ -62,7 +62,7 @@ def would_send(run: RunFolder, number: int) -> Preview:
     research = Research(hidden)
     research.tell(outcomes)
     issues = research.issues(1 + max((generation(idea.proposal) for idea in research.ideas), default=0))
-    workers = workers_of(local(1, Line()), [e for e in fitted if cell_of(e) not in hidden], config)
+    workers = workers_of(local(1, Line()), [e for e in fitted if cell_of(e) not in (hidden or ())], config)
     asked = _asked(config, population, number, rng, workers)
     log = call_log(run.lines())
     noted = [name for name in log.answers if parts_of(name)[1] == "notes"]

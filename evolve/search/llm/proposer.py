@@ -279,9 +279,12 @@ class LanguageModels:
         return f", nothing new in {count}: all refused or duplicates" if self._fruitless else ""
 
 
-def hidden_of(config: Config, fitted: Sequence[Experiment]) -> frozenset[str]:
-    """The cells that no question of a research loop shows: whether an idea holds is seen on these, too."""
-    return hidden_cells(fitted, stream(config.seed, 0, 2)) if config.llm.ideas else frozenset()
+def hidden_of(config: Config, fitted: Sequence[Experiment]) -> frozenset[str] | None:
+    """The cells that no question of a research loop shows: whether an idea holds is seen on these, too.
+
+    None for another run.
+    """
+    return hidden_cells(fitted, stream(config.seed, 0, 2)) if config.llm.ideas else None
 
 
 def write_research(
