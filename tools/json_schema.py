@@ -171,6 +171,10 @@ def samples(home: Path, quick: bool = False, budget: int = 14, seed: int = 3) ->
     found["show --check"] = [
         printed("show", "--check", name, "--physics", "--json") for name in (program, "threshold", "champion")
     ]
+    found["show --assess"] = [
+        printed("show", program, "--assess", run, "--against", f"{run}:0", "--json"),
+        printed("show", program, "--assess", run, "--json"),
+    ]
     found["show --fields"] = [printed("show", "--fields", "--json")]
     found["predict"] = [
         printed("predict", program, "--experiments", data, "--json"),
