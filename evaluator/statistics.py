@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
+from archive.score import CellErrors
 from evaluator.metrics import present
 
 RESAMPLES = 9999
@@ -39,6 +40,20 @@ def bias(errors: Sequence[float | None]) -> float | None:
     """Mean signed error over the errors that are not None; None if all are."""
     numbers = present(errors)
     return sum(numbers) / len(numbers) if numbers else None
+
+
+def paired(ours: CellErrors, theirs: CellErrors) -> tuple[float | None, tuple[float, float] | None, int]:
+    """(mean difference of errors in points, its 95 % interval by Student's t, cells), paired by cell.
+
+    None for fewer than two cells.
+    """
+    known = dict(theirs.cells)
+    cells = sum(name in known for name, _ in ours.cells)
+    if cells < 2:
+        return None, None, cells
+    mean, error = ours.above(theirs)
+    width = float(scipy.stats.t.ppf(0.5 + LEVEL / 2, cells - 1)) * error
+    return mean, (mean - width, mean + width), cells
 
 
 def mean_abs_interval(errors: Sequence[float | None], seed: int) -> tuple[float, float] | None:

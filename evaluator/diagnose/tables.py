@@ -62,6 +62,11 @@ class Listing:
         return "\n".join([self.heading, *self.lines[:most], *more])
 
 
+def whole(listings: Iterable[Listing]) -> str:
+    """All lines of some listings."""
+    return "\n\n".join(listing.text(len(listing.lines)) for listing in listings)
+
+
 Groups = Mapping[str, Sequence[int]]  # positions of runs, by the name under which they are shown
 
 

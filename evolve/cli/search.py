@@ -24,12 +24,12 @@ from evolve.cli.options import (
 from evolve.cli.pools import Where, carry_out, pool_options
 from evolve.output.terminal import say, warn
 from evolve.run.checkpoint import absolute, best_programs, is_checkpoint
-from evolve.run.config import AUTO, Config
+from evolve.run.config import Config
 from evolve.run.config_file import load_config
 from evolve.run.folder import COMPARISON, RunFolder, open_run, rewind
 from evolve.run.measurements import of_files
 from evolve.search import run as run_module
-from evolve.search.llm.configured import offer, with_models
+from evolve.search.llm.configured import configured, offer, with_models
 from evolve.search.llm.setup import replay, with_limits
 from evolve.search.pool.pool import Pool
 from evolve.summary.llm import NO_ANSWER, unanswered
@@ -187,15 +187,14 @@ def _of_ideas(config: Config, ideas: int) -> Config:
     proposer = config.search.proposer
     if proposer != "llm":
         raise InputError(f"--ideas are proposed by language models alone. Leave out --proposer {proposer}.")
-    asked = with_models(replace(config, search=replace(config.search, proposer=AUTO)), lambda line: None)
-    if not asked.llm.models:
+    llm = configured(config.llm)
+    if not llm.models:
         raise InputError("cannot find ideas without a language model. Set OPENAI_API_KEY or the like, or give --llm.")
-    config = replace(config, llm=asked.llm)
     patience = max(config.search.patience, ideas)
     search = replace(config.search, generations=ideas, islands=1, batch=1, patience=patience)
-    judges = config.llm.judges or tuple(config.llm.ensemble())
-    llm = replace(config.llm, ideas=True, programs=1, rounds=2, notes_every=1, judges=judges)
-    return replace(config, search=search, llm=llm)
+    judges = llm.judges or tuple(llm.ensemble())
+    loop = replace(llm, ideas=True, programs=1, rounds=2, notes_every=1, judges=judges)
+    return replace(config, search=search, llm=loop)
 
 
 def _replay(recording: Path, options: dict[str, Any], baselines: bool) -> int:

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from archive.elite import Elite
 from archive.proposal import Proposal, Rejected
-from evaluator.assess import NO_LIMITS
+from evaluator.diagnose.tables import whole
 from evolve.output.progress import Line
 from evolve.run.config import Config
 from evolve.run.data import chosen
-from evolve.search.assessor import Admitted, Live
+from evolve.search.assessor import Live, begin_alone
 from evolve.search.pool.local import local
 from evolve.search.workers import workers_of
 
@@ -36,9 +36,7 @@ class TextEvaluator:
 
     def _verdict(self, text: str) -> Elite | Rejected:
         """The scored program, with the figures of a search's journal, or why a search would reject it."""
-        pending = self._live.begin(Proposal(0, None, text, "engine", ()), Admitted(set(), 1, lambda form: NO_LIMITS))
-        assert pending, "there is room for one"
-        return pending().outcome.verdict
+        return begin_alone(self._live, Proposal(0, None, text, "engine", ()))().outcome.verdict
 
     def feedback(self, text: str) -> dict[str, str]:
         """What a proposer can learn from a text, by title: the complaint, or fitted constants, errors and doubts."""
@@ -48,5 +46,5 @@ class TextEvaluator:
         return {
             "program with fitted constants, without terms that the fit set to 0": verdict.text,
             "errors on runs left out": "\n".join(f"{name}: {error:.2f} %" for name, error in verdict.cells),
-            "diagnosis": "\n\n".join(x.text(len(x.lines)) for x in self._workers.diagnose(verdict.text, {}).result()),
+            "diagnosis": whole(self._workers.diagnose(verdict.text, {}).result()),
         }

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from archive.elite import SEED, Elite
 from archive.proposal import Proposal, Rejected
 from archive.score import CellErrors
-from evaluator.assess import NO_LIMITS
+from evaluator.statistics import paired
 from evolve.output.printing import prose, show
 from evolve.output.terminal import say
 from evolve.run.folder import RunFolder
 from evolve.run.program import Source
-from evolve.search.assessor import Admitted, Live, Pending
+from evolve.search.assessor import Live, begin_alone
 from evolve.search.pool.pool import Pool
 from evolve.search.workers import workers_of
 from evolve.summary.finding import difference as difference_text
-from evolve.summary.finding import paired
 from evolve.summary.ideas import cells_table, errors_table, rows_table
 from simulator.common.json import JsonObject
 
@@ -56,13 +55,11 @@ class Assessment:
 def assess(run: RunFolder, programs: Sequence[Source], pool: Pool) -> Assessment:
     """The programs, fitted and scored by a pool on the runs that `run` fits, with its settings but without caps."""
     live = Live(run.config, workers_of(pool, run.experiments()[0], run.config))
-
-    def begun(number: int, source: Source) -> Pending | None:
-        proposal = Proposal(number, None, source.text, f"{SEED}{source.name}", ())
-        return live.begin(proposal, Admitted(set(), 1, lambda form: NO_LIMITS))
-
-    started = [(source.name, begun(i, source)) for i, source in enumerate(programs)]
-    return Assessment(run, [(name, pending().outcome.verdict) for name, pending in started if pending])
+    started = [
+        (source.name, begin_alone(live, Proposal(i, None, source.text, f"{SEED}{source.name}", ())))
+        for i, source in enumerate(programs)
+    ]
+    return Assessment(run, [(name, pending().outcome.verdict) for name, pending in started])
 
 
 def print_assessment(found: Assessment, verbose: bool = False) -> None:

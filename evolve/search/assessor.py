@@ -8,7 +8,7 @@ from typing import Protocol
 
 from archive.elite import SEED, Elite
 from archive.proposal import DUPLICATE, TIMEOUT, Form, Outcome, Proposal, Rejected
-from evaluator.assess import AssessLimits, Scored, form_of, read
+from evaluator.assess import NO_LIMITS, AssessLimits, Scored, form_of, read
 from evolve.run.config import Config
 from evolve.search.pool.pool import TRIES, Promise
 from evolve.search.pool.process import TookTooLong
@@ -122,6 +122,13 @@ class Remembering:
         if outcome is None:
             return self._assessor.begin_polish(proposal, elite)
         return _settled(outcome, remembered=True)
+
+
+def begin_alone(assessor: Assessor, proposal: Proposal) -> Pending:
+    """Start to assess a proposal without limits, whatever was proposed before."""
+    pending = assessor.begin(proposal, Admitted(set(), 1, lambda form: NO_LIMITS))
+    assert pending, "there is room for one"
+    return pending
 
 
 def _settled(outcome: Outcome, remembered: bool = False) -> Pending:

@@ -17,7 +17,6 @@ from archive.proposal import ENDING, MODEL, Outcome, is_outcome
 from archive.score import Errors, Score
 from evaluator import baselines
 from evaluator.assess import foreknown
-from evaluator.cells import cell_of
 from evaluator.score import SCORE_SEEDS, error_rows, score_set, summarise
 from evolve import __version__
 from evolve.output.files import write_json
@@ -40,7 +39,7 @@ from evolve.search.llm.dispatch import passed
 from evolve.search.llm.documents import kept
 from evolve.search.llm.ledger import beyond_budget
 from evolve.search.llm.panel import statistics
-from evolve.search.llm.proposer import LanguageModels, hidden_of, write_research
+from evolve.search.llm.proposer import LanguageModels, hidden_of, shown_of, write_research
 from evolve.search.llm.setup import check, keep_prompts
 from evolve.search.pool.pool import Pool
 from evolve.search.proposer import Operators, Proposer, RecordedProposals, to_the_end
@@ -177,8 +176,7 @@ def _search(
             proposer = RecordedProposals(source.outcomes(), config.search.batch * config.search.islands)
             config = to_the_end(config)
         elif config.search.proposer != "offline":
-            hidden = hidden_of(config, fitted) or ()
-            shown = [e for e in fitted if cell_of(e) not in hidden]
+            shown = shown_of(config, fitted)
             seen = workers_of(pool, shown, config) if len(shown) < len(fitted) else workers
             models = LanguageModels(run, journal, operators, workers, seen, fitted, remembered, progress.asking)
             proposer = models

@@ -118,7 +118,7 @@ class Search:
         admission = Admitted(
             self.population.archive.keys,  # not a copy: what is taken is there after the generation anyway
             self.config.budget - self.population.fitted,
-            # what a research loop finds out about an idea is told, however bad it is
+            # a research loop measures every idea
             (lambda form: NO_LIMITS)
             if self.config.llm.ideas
             else limits_of(self.population.archive, self.config.search),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from scipy.stats import t as student_t
-
 from archive.elite import Elite
 from archive.proposal import Outcome
 from archive.score import CellErrors
+from evaluator.statistics import LEVEL, paired
 from simulator.common.text import listed, plain
 from simulator.language.complete import complete
 from simulator.language.ir import Call, Choose, Const, Expr, Field, Neg, Op, Program, rebuild, walk
@@ -21,7 +20,6 @@ from simulator.language.unparse import spell
 HOLDS, WORSE, OPEN, BEATEN, UNMEASURED = "holds", "does not hold", "not proven", "below a seed", "not measured"
 INCONSISTENT, GONE, SEEN = "not consistent", "dropped by the fit", "not on hidden cells"
 SETTLED = (HOLDS, WORSE)  # verdicts that a later idea must not contradict
-LEVEL = 0.95  # of the interval
 LONGEST_CHANGE = 400  # characters of a change in words
 MOST_PRECEDENTS = 3  # named programs that have a term
 C = Const("c")  # stands for any constant
@@ -186,17 +184,6 @@ def finding(
     else:
         verdict = WORSE if interval[0] > 0.0 else OPEN
     return Finding(elite.id, title, change(base.program, elite.program), points, interval, cells, verdict, hidden_pct)
-
-
-def paired(ours: CellErrors, theirs: CellErrors) -> tuple[float | None, tuple[float, float] | None, int]:
-    """(mean difference of errors in points, its interval by Student's t, cells), paired by cell; None without two."""
-    known = dict(theirs.cells)
-    cells = sum(name in known for name, _ in ours.cells)
-    if cells < 2:
-        return None, None, cells
-    mean, error = ours.above(theirs)
-    width = float(student_t.ppf(0.5 + LEVEL / 2, cells - 1)) * error
-    return mean, (mean - width, mean + width), cells
 
 
 def contradicted(new: Change, findings: Iterable[Finding]) -> Finding | None:

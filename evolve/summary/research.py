@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from archive.elite import SEED, Elite
 from archive.proposal import GATE, Outcome, Proposal, Review
@@ -18,7 +17,6 @@ from evolve.output.columns import figures, words
 from evolve.output.printing import Block, page
 from evolve.output.table import Row, Table, number, row
 from evolve.summary.finding import HOLDS, SETTLED, WORSE, Finding, by_chance, finding
-from simulator.common.files import write_text
 from simulator.common.text import counted, plain
 from simulator.language.key import key
 
@@ -277,11 +275,6 @@ class Research:
         errors = f", group-out {_percent(elite.group_out)}, difference {found.figures}" if elite and found else ""
         judged = "" if mark is None else f", mean mark {mark:.1f}"
         return f"- idea {p.id}: {title_of(p.idea) or 'no title'}: {self.verdict(outcome)}{errors}{judged}"
-
-
-def write(folder: Path, text: str) -> None:
-    """Write the document of a run."""
-    write_text(folder / FILE, text)
 
 
 def whole_idea(idea: str) -> str:

@@ -6,14 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student_t
 
 from archive.score import CellErrors
 from evaluator.baselines import SEEDS
 from evaluator.cells import mean_error
 from evaluator.metrics import mean_abs, present
 from evaluator.score import MEANS
-from evaluator.statistics import SignedRank, bias, clustered_interval, mean_abs_interval, median_abs, signed_rank
+from evaluator.statistics import (
+    SignedRank,
+    bias,
+    clustered_interval,
+    mean_abs_interval,
+    median_abs,
+    paired,
+    signed_rank,
+)
 from evolve.validate.held_out import FIGURES, ByFigure, HeldOutRow
 from simulator.language.ir import Program
 from simulator.language.measure import features
@@ -129,10 +136,8 @@ def _paired(rows: Sequence[HeldOutRow], label: str) -> Paired | None:
         return None
     a, b = (_by_cell(cells, [present([of[i]])[0] for i in known]) for of in (ours, theirs))
     difference, error = a.above(b)
-    several = len(a.cells) > 1
-    width = float(student_t.ppf(0.975, len(a.cells) - 1)) * error if several else 0.0
-    interval = (difference - width, difference + width) if several else None
-    return Paired(label, len(a.cells), a.mean, b.mean, difference, error if several else None, interval)
+    interval = paired(a, b)[1]
+    return Paired(label, len(a.cells), a.mean, b.mean, difference, error if interval else None, interval)
 
 
 def _mean_error(errors: ByFigure) -> float | None:

@@ -45,25 +45,36 @@ def with_models(config: Config, note: Callable[[str], None]) -> Config:
 
     `note` is called with a line if operators propose alone. Raises InputError for a server that names no model.
     """
-    if config.search.proposer != AUTO or config.llm.models:
+    if config.search.proposer != AUTO:
         return config
-    llm = _with_server(config.llm)
-    models = tuple(_keyed(llm))
-    if llm.api_base:
-        names = served((SELF_HOSTED[0],), llm.api_base)
-        if not names:
-            raise InputError(
-                f"cannot ask the server at {llm.api_base}: it lists no model. Start it, or name one: --llm openai/NAME."
-            )
-        models = (f"{SELF_HOSTED[0]}{next(iter(names))}",)
-        check(replace(llm, models=models), f"the first model of {llm.api_base}")
-    if not models:
+    llm = configured(config.llm)
+    if not llm.models:
         note(
             "--proposer auto: operators propose alone, because no language model is configured. "
             f"Set {next(iter(DEFAULT_MODELS))} or the like, or give --api-base or --llm."
         )
         return replace(config, search=replace(config.search, proposer="offline"))
-    return replace(config, llm=replace(llm, models=models))
+    return replace(config, llm=llm)
+
+
+def configured(llm: LlmSettings) -> LlmSettings:
+    """The settings with the configured models if they name none; unchanged without such.
+
+    Raises InputError for a server that names no model.
+    """
+    if llm.models:
+        return llm
+    found = _with_server(llm)
+    if not found.api_base:
+        return replace(llm, models=tuple(_keyed(llm)))
+    names = served((SELF_HOSTED[0],), found.api_base)
+    if not names:
+        raise InputError(
+            f"cannot ask the server at {found.api_base}: it lists no model. Start it, or name one: --llm openai/NAME."
+        )
+    found = replace(found, models=(f"{SELF_HOSTED[0]}{next(iter(names))}",))
+    check(found, f"the first model of {found.api_base}")
+    return found
 
 
 def _with_server(llm: LlmSettings) -> LlmSettings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,13 @@ def _read(files: Sequence[SourceFile]) -> Library:
 
 def tokens_of(text: str) -> int:
     """The tokens of a text within a message."""
-    return count_tokens([("user", text)]) - count_tokens([("user", "")])
+    return count_tokens([("user", text)]) - _frame()
+
+
+@cache
+def _frame() -> int:
+    """The tokens of a message without a text."""
+    return count_tokens([("user", "")])
 
 
 def _split(part: Part) -> Iterator[tuple[str, str]]:

@@ -16,11 +16,12 @@ import scipy
 from archive.proposal import JUDGES, Outcome, Rejected, Review, is_outcome
 from archive.score import CellErrors, Errors
 from evaluator.diagnose.describe import left_out_changes
+from evaluator.statistics import paired
 from evolve.search.llm.answer import LONGEST
 from evolve.search.llm.calls import LlmCall, Messages, call_log, numbered, parts_of
 from evolve.search.llm.prompt import Templates, bare, fields_text, figures, fill
 from evolve.search.llm.question import Asker, Candidate, Question
-from evolve.summary.finding import change, difference, paired, precedents
+from evolve.summary.finding import change, difference, precedents
 from evolve.summary.ideas import Cited
 from evolve.summary.research import mean_mark, prose
 from simulator.common.json import JsonObject
@@ -42,9 +43,11 @@ LEAST = 10  # programs for a rank correlation
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What judges are told besides the candidates: the document about the run so far, the errors of parents on runs
-    left out of the fit, by id, the fields with a single value in the data, as `s.name`, the terms of known programs by
-    name, and what a text cites, a line each."""
+    """What a question to judges shows besides the candidates.
+
+    document: about the run so far. left_out: errors of parents on runs left out of the fit, by id. one_value: fields
+    with a single value in the data, as `s.name`. terms: those of known programs, by name. cited: what a text cites.
+    """
 
     document: str
     left_out: Mapping[int, Sequence[Errors]]
@@ -53,12 +56,7 @@ class Known:
     cited: Cited
 
 
-def review(
-    questions: Sequence[Question],
-    models: Sequence[str],
-    asker: Asker,
-    known: Known,
-) -> None:
+def review(questions: Sequence[Question], models: Sequence[str], asker: Asker, known: Known) -> None:
     """Have every model review the scored candidates, once more after an unusable answer, and refuse some of them."""
     scored = [(question, candidate) for question in questions for candidate in question.scored]
     if not models or not scored:
@@ -180,12 +178,12 @@ def _case(number: int, question: Question, candidate: Candidate, text: str, know
     its terms, what it cites, and its program."""
     assert candidate.trial and candidate.scored
     about, base = prose(candidate.idea.motivation), question.base
-    low_to_high = paired(candidate.scored.left_out or CellErrors(()), CellErrors(base.cells))
+    points, interval, _ = paired(candidate.scored.left_out or CellErrors(()), CellErrors(base.cells))
     lines = [
         f"Candidate {number}: {candidate.idea.title or 'no idea given'}",
         *([f"Hypothesis: {about.hypothesis}"] if about.hypothesis else []),
         f"From program {base.id}, fitted: {figures(candidate.scored)}.",
-        f"Difference: {difference(*low_to_high[:2])}.",
+        f"Difference: {difference(points, interval)}.",
         precedents(change(base.program, parse(candidate.idea.text)), known.terms),
         *(f"Cites {line}" for line in known.cited(about.work)),
     ]

@@ -12,7 +12,6 @@ from archive.elite import SEED, Elite
 from archive.population import Population
 from archive.proposal import Proposal, is_outcome
 from evaluator.assess import NO_LIMITS
-from evaluator.cells import cell_of
 from evolve import __version__
 from evolve.output.progress import Line
 from evolve.output.terminal import command
@@ -25,7 +24,7 @@ from evolve.search.llm import client, prompt
 from evolve.search.llm.answer import ideas
 from evolve.search.llm.calls import Answered, CallLog, LlmCall, Messages, answered_line, call_log, parts_of, unpack
 from evolve.search.llm.documents import kept
-from evolve.search.llm.proposer import MOST_SETTLED, hidden_of
+from evolve.search.llm.proposer import MOST_SHOWN, hidden_of, shown_of
 from evolve.search.llm.question import Candidate, checked, draw_others, taken_forms
 from evolve.search.llm.setup import plan, priced, prompts_of, smallest_question
 from evolve.search.pool.local import local
@@ -58,17 +57,16 @@ def would_send(run: RunFolder, number: int) -> Preview:
         )
     rng = stream(config.seed, 1 + max(outcome.proposal.id for outcome in outcomes), 1)
     fitted = run.experiments()[0]
-    hidden = hidden_of(config, fitted)
-    research = Research(hidden)
+    research = Research(hidden_of(config, fitted))
     research.tell(outcomes)
     issues = research.issues(1 + max((generation(idea.proposal) for idea in research.ideas), default=0))
-    workers = workers_of(local(1, Line()), [e for e in fitted if cell_of(e) not in (hidden or ())], config)
+    workers = workers_of(local(1, Line()), shown_of(config, fitted), config)
     asked = _asked(config, population, number, rng, workers)
     log = call_log(run.lines())
     noted = [name for name in log.answers if parts_of(name)[1] == "notes"]
     notes = prompt.notes_in(log.text(max(noted, key=parts_of))) if noted else ""
-    asked = replace(asked, notes=notes, issues=issues, settled=research.settled()[:MOST_SETTLED])
-    asked = replace(asked, documents=kept(run.path))
+    settled, documents = research.settled()[:MOST_SHOWN], kept(run.path)
+    asked = replace(asked, notes=notes, issues=issues, settled=settled, documents=documents)
     return prompt.messages(prompts_of(run), config, population, asked), _about(run)
 
 

@@ -19,7 +19,7 @@ from archive.elite import SEED, Elite
 from archive.population import Population
 from archive.proposal import ENDING, POLISH, Outcome
 from evaluator.assess import Scored
-from evaluator.diagnose.tables import Listing
+from evaluator.diagnose.tables import Listing, whole
 from evaluator.ensemble import ensemble
 from evolve.output.table import number
 from evolve.run.config import Config
@@ -189,8 +189,7 @@ def _about(population: Population, asked: Asked) -> str:
     read = features(parse(asked.base.text))
     words = [f"{f.name} {f.meaning}" for f in FIELDS.values() if f"{f.scope}.{f.name}" in read]
     ideas = [outcome.proposal.idea for outcome in population.ideas]
-    wrong = [listing.text(len(listing.lines)) for listing in asked.diagnosis]
-    return "\n".join([*words, *ideas, *wrong, asked.notes])
+    return "\n".join([*words, *ideas, whole(asked.diagnosis), asked.notes])
 
 
 def cut(listings: Mapping[str, Sequence[Listing]], room: int) -> dict[str, str]:

@@ -7,7 +7,6 @@ a clock. So a run can be resumed, or replayed from its journal, exactly as it wa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +17,7 @@ from archive.journal import Journal
 from archive.population import Offered, Population
 from archive.proposal import JUDGES, MODEL, Proposal
 from archive.score import Errors
-from evaluator.cells import hidden_cells
+from evaluator.cells import cell_of, hidden_cells
 from evaluator.diagnose.describe import one_value
 from evaluator.diagnose.tables import Listing
 from evolve.output.printing import Block
@@ -47,7 +46,7 @@ from simulator.language.parse import parse
 from simulator.serving.experiment import Experiment
 
 QUESTIONS = 2  # at most, in a generation: the next one sees the verdicts on their programs
-MOST_SETTLED = 12  # findings of which a creator is told
+MOST_SHOWN = 12  # settled findings that a question shows
 NOTES = "NOTES.md"  # the file in the run's folder with the latest notes
 
 
@@ -226,13 +225,9 @@ class LanguageModels:
 
     def _answer(self, questions: Sequence[Question]) -> bool:
         """Get the generation's questions answered; False if no limit allows any, which ends the search."""
-        for question in questions:
-            near = prompt.near(self._population, question.base)
-            key = (question.base.id, *near)
-            if key not in self._diagnoses:
-                self._diagnoses[key] = self._seen.diagnose(question.base.text, near)
-        for question in questions:
-            question.messages = self._messages(question, questions)
+        # all are begun before one is waited for
+        for question, diagnosis in [(question, self._diagnosis(question)) for question in questions]:
+            question.messages = self._messages(question, questions, diagnosis.result())
         self.stopped = converse(
             questions,
             self._asker,
@@ -243,6 +238,13 @@ class LanguageModels:
         if not self.stopped:
             self._review(questions)
         return not self.stopped
+
+    def _diagnosis(self, question: Question) -> Promise[tuple[Listing, ...]]:
+        near = prompt.near(self._population, question.base)
+        key = (question.base.id, *near)
+        if key not in self._diagnoses:
+            self._diagnoses[key] = self._seen.diagnose(question.base.text, near)
+        return self._diagnoses[key]
 
     def _review(self, questions: Sequence[Question]) -> None:
         up = [judge for judge in self._judges if self._asker.up(judge)]
@@ -262,15 +264,12 @@ class LanguageModels:
             return self._operators.start([place], self._population, weights)[0]()
         return question.proposal(0, k)
 
-    def _messages(self, question: Question, questions: Sequence[Question]) -> Messages:
+    def _messages(self, question: Question, questions: Sequence[Question], diagnosis: tuple[Listing, ...]) -> Messages:
         others = [q for q in questions if q is not question]
         meanwhile = " ".join(f"Program {q.base.id} is being improved at the same time." for q in others)
-        near = prompt.near(self._population, question.base)
-        diagnosis = self._diagnoses[question.base.id, *near].result()
         issues = self._research.issues(self._asker.generation)
         shown = (question.base, question.others, question.kinds, diagnosis, meanwhile, self._notes, issues)
-        asked = prompt.Asked(*shown, documents=self._documents)
-        asked = replace(asked, settled=self._research.settled()[:MOST_SETTLED])
+        asked = prompt.Asked(*shown, self._research.settled()[:MOST_SHOWN], self._documents)
         return prompt.messages(self._texts, self._config, self._population, asked)
 
     def _nothing_new(self) -> str:
@@ -287,11 +286,17 @@ def hidden_of(config: Config, fitted: Sequence[Experiment]) -> frozenset[str] | 
     return hidden_cells(fitted, stream(config.seed, 0, 2)) if config.llm.ideas else None
 
 
+def shown_of(config: Config, fitted: Sequence[Experiment]) -> list[Experiment]:
+    """The runs that questions may be about."""
+    hidden = hidden_of(config, fitted) or ()
+    return [e for e in fitted if cell_of(e) not in hidden]
+
+
 def write_research(
     folder: Path, config: Config, known: Research, documents: Documents, ending: Sequence[Block] = ()
 ) -> None:
     """Write RESEARCH.md with this end, and the folders of a research loop's ideas."""
-    research.write(folder, known.document(ending, documents.problem))
+    write_text(folder / research.FILE, known.document(ending, documents.problem))
     if config.llm.ideas:
         write_ideas(folder, known, documents.cited)
 

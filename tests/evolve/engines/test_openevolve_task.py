@@ -58,7 +58,7 @@ def searched(task: Path, program: Path, out: Path) -> Elite:
 
 
 def evaluated(task: Path, folder: Path, text: str) -> Any:
-    """What OpenEvolve is told of a text."""
+    """The result of `evaluate` for a text."""
     (folder / "program.py").write_text(text)
     return evaluate_with(task / "search.yaml")(str(folder / "program.py"))
 
